@@ -159,7 +159,7 @@ public:
   // Returns a handler code; an error has been reported to the client.
   int build(const TABLE *form, const std::string &name, bool temporary);
   // Of a table that gets this definition: what its columns and indexes were called, and what new columns have
-  // in its rows. False if that is not a constant.
+  // in its rows. False if that is not the same for all.
   bool note_changes(TABLE *altered, const Alter_inplace_info *alter);
 
   varve_table_def def;
@@ -294,7 +294,7 @@ bool Definition::note_changes(TABLE *altered, const Alter_inplace_info *alter)
     const Create_field *const source= source_of(alter, *at);
     if (source && source->field)
       m_columns[number].was= source->field->field_name.str;
-    else if ((*at)->default_value && !is_constant((*at)->default_value))
+    else if (!(*at)->stored_in_db() || ((*at)->default_value && !is_constant((*at)->default_value)))
       return false;
     else
     {
@@ -469,6 +469,15 @@ static bool adds_index(const Alter_inplace_info *alter)
   return alter->handler_flags & ADDS_INDEX;
 }
 
+// All rows are written anew.
+static const alter_table_operations REBUILDS= ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX |
+                                              ALTER_COLUMN_NOT_NULLABLE;
+
+static bool changes_table(const Alter_inplace_info *alter)
+{
+  return redefines(alter) || (alter->handler_flags & REBUILDS);
+}
+
 // Whether rows that are there may not be in a new index: only the server knows which, or what to do then.
 static bool may_refuse_rows(const Alter_inplace_info *alter)
 {
@@ -512,8 +521,8 @@ static bool is_in_foreign_keys(const varve_table *table)
 }
 
 // Names, greatest lengths and indexes are in the engine's definition, which explains the table without the
-// server, and are changed there. So is the AUTO_INCREMENT counter. An indexed virtual column's values are in
-// its rows.
+// server, and are changed there; if rows can't stay what they are, the engine writes them anew. The
+// AUTO_INCREMENT counter is there, too. An indexed virtual column's values are in its rows.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
@@ -523,9 +532,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Of several partitions some would have the new names after a crash, and so it is of names and counter.
   const bool is_one= table_share->tmp_table == NO_TMP_TABLE && table_share->db_type() == ht;
-  if ((redefines(alter) || sets_counter(alter)) && !is_one)
+  if ((changes_table(alter) || sets_counter(alter)) && !is_one)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (redefines(alter) && sets_counter(alter))
+  if (changes_table(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
   if (has_longer && is_in_foreign_keys(m_table))
@@ -537,18 +546,27 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // The server makes another value of NULL if it copies.
+  if ((alter->handler_flags & ALTER_COLUMN_NOT_NULLABLE) && (alter->ignore || !ha_thd()->is_strict_mode()))
+  {
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
-                           ALTER_DROP_FOREIGN_KEY);
+                           ALTER_DROP_FOREIGN_KEY | REBUILDS);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
-  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered, alter))
+  const bool needs_rebuild= how != HA_ALTER_INPLACE_NOT_SUPPORTED && is_rebuild(altered, alter);
+  if (needs_rebuild && !can_become(altered, alter, varve_table_can_be_rebuilt))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // If the table is copied, create() looks at its options.
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
       check_options(ha_thd(), altered->s))
     return HA_ALTER_ERROR;
+  if (needs_rebuild)
+    return HA_ALTER_INPLACE_COPY_NO_LOCK;
   return how != HA_ALTER_INPLACE_NOT_SUPPORTED && adds_index(alter) ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : how;
 }
 
@@ -585,13 +603,21 @@ int ha_varve::set_counter(ulonglong next)
   return code ? report(ha_thd(), code) : 0;
 }
 
-// Whether the table can have the definition of `altered` with the rows that it has.
-bool ha_varve::can_become(TABLE *altered, const Alter_inplace_info *alter)
+// Whether the engine says that the table can have the definition of `altered`.
+bool ha_varve::can_become(TABLE *altered, const Alter_inplace_info *alter,
+                          bool (*can)(const varve_table *, const varve_table_def *))
 {
   Definition definition;
   if (definition.build(altered, m_name, false))
     return false;
-  return definition.note_changes(altered, alter) && varve_table_can_become(m_table, &definition.def);
+  return definition.note_changes(altered, alter) && can(m_table, &definition.def);
+}
+
+// Whether rows have to be written anew: to be so, or because the definition can't have those that are there.
+bool ha_varve::is_rebuild(TABLE *altered, const Alter_inplace_info *alter)
+{
+  return (alter->handler_flags & REBUILDS) ||
+         (redefines(alter) && !can_become(altered, alter, varve_table_can_become));
 }
 
 namespace {
@@ -650,7 +676,8 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
   if (!definition.note_changes(altered, alter))
     return HA_ERR_INTERNAL_ERROR;
   varve_redefinition *prepared;
-  if (varve_code code= varve_redefinition_prepare(db, session->txn(), &definition.def, &prepared))
+  const auto prepare= is_rebuild(altered, alter) ? varve_rebuild_prepare : varve_redefinition_prepare;
+  if (varve_code code= prepare(db, session->txn(), &definition.def, &prepared))
     return report(thd, code);
   alter->handler_ctx= new Prepared(prepared);
   for (const std::string &key : foreign_keys_dropped(alter))
@@ -659,10 +686,10 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
   return 0;
 }
 
-// Nobody else is there now. While indexes are built others go on.
+// Nobody else is there now. While indexes are built, or rows are written, others go on.
 bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
 {
-  if (!adds_index(alter))
+  if (!changes_table(alter) || !(adds_index(alter) || is_rebuild(altered, alter)))
     return handler::prepare_inplace_alter_table(altered, alter);
   int error= wait_for_others(ha_thd(), m_name);
   if (!error)
@@ -705,14 +732,14 @@ bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *al
     delete alter->handler_ctx;
     alter->handler_ctx= nullptr;
   }
-  if (!commit || !(redefines(alter) || sets_counter(alter)))
+  if (!commit || !(changes_table(alter) || sets_counter(alter)))
     return handler::commit_inplace_alter_table(altered, alter, commit);
   THD *thd= ha_thd();
   // Who builds indexes has waited before.
   int error= alter->handler_ctx ? 0 : wait_for_others(thd, m_name);
   if (!error)
-    error= redefines(alter) ? redefine(altered, alter)
-                            : set_counter(alter->create_info->auto_increment_value);
+    error= changes_table(alter) ? redefine(altered, alter)
+                                : set_counter(alter->create_info->auto_increment_value);
   if (error && !thd->is_error())
     print_error(error, MYF(0));
   return error;

@@ -41,6 +41,7 @@ constexpr int handler_code(varve_code code)
   case VARVE_CONSTRAINT_EXISTS:  return HA_ERR_FOUND_DUPP_KEY;
   case VARVE_FOREIGN_DUPLICATE_KEY: return HA_ERR_FOREIGN_DUPLICATE_KEY;
   case VARVE_TOO_MANY_CHANGES:   return HA_ERR_GENERIC;
+  case VARVE_NULL_VALUE:         return HA_ERR_GENERIC;
   }
   return HA_ERR_INTERNAL_ERROR;
 }
@@ -59,6 +60,7 @@ constexpr unsigned int own_words(varve_code code)
   case VARVE_TABLE_IS_REFERENCED: return ER_ROW_IS_REFERENCED_2;
   case VARVE_TOO_MANY_CHANGES: return ER_INNODB_ONLINE_LOG_TOO_BIG;
   case VARVE_CONSTRAINT_EXISTS: return ER_DUP_CONSTRAINT_NAME;
+  case VARVE_NULL_VALUE: return ER_INVALID_USE_OF_NULL;
   case VARVE_IO:
   case VARVE_POISONED:
   case VARVE_INVALID:

@@ -173,7 +173,9 @@ private:
   bool keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter);
   int greatest_counted(ulonglong *greatest);
   int set_counter(ulonglong next);
-  bool can_become(TABLE *altered, const Alter_inplace_info *alter);
+  bool can_become(TABLE *altered, const Alter_inplace_info *alter,
+                  bool (*can)(const varve_table *, const varve_table_def *));
+  bool is_rebuild(TABLE *altered, const Alter_inplace_info *alter);
   int prepare_redefinition(TABLE *altered, Alter_inplace_info *alter);
   int redefine(TABLE *altered, Alter_inplace_info *alter);
   int open_table();

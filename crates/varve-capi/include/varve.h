@@ -70,6 +70,8 @@ typedef enum varve_code {
   VARVE_FOREIGN_DUPLICATE_KEY = 26,
   // While an index was built, more rows were changed than may be noted.
   VARVE_TOO_MANY_CHANGES = 27,
+  // A row has NULL in a column that is to take none.
+  VARVE_NULL_VALUE = 28,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -966,6 +968,17 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
                                            const struct varve_table_def *def,
                                            struct varve_redefinition **out);
 
+// Prepares to write all rows of the table of this definition's name anew and to give it this definition,
+// once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
+// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns that
+// cease to take NULL, and new indexes together with other columns. A consistent view that is older than the
+// end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of varve_redefinition_build
+// or varve_redefinition_commit if a row has NULL where there is to be none. All else is as there.
+enum varve_code varve_rebuild_prepare(const struct varve_db *db,
+                                      const struct varve_txn *txn,
+                                      const struct varve_table_def *def,
+                                      struct varve_redefinition **out);
+
 // The table will not have this foreign key any more. VARVE_NOT_FOUND: it has none of this name.
 enum varve_code varve_redefinition_drop_foreign_key(const struct varve_db *db,
                                                     struct varve_redefinition *redefinition,
@@ -1015,6 +1028,9 @@ uint64_t varve_table_hash(const struct varve_table *table);
 
 // Whether varve_redefinition_prepare takes this definition for the table.
 bool varve_table_can_become(const struct varve_table *table, const struct varve_table_def *def);
+
+// Whether varve_rebuild_prepare takes this definition for the table.
+bool varve_table_can_be_rebuilt(const struct varve_table *table, const struct varve_table_def *def);
 
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 bool varve_table_is_temporary(const struct varve_table *table);

@@ -66,6 +66,8 @@ pub enum varve_code {
     VARVE_FOREIGN_DUPLICATE_KEY = 26,
     /// While an index was built, more rows were changed than may be noted.
     VARVE_TOO_MANY_CHANGES = 27,
+    /// A row has NULL in a column that is to take none.
+    VARVE_NULL_VALUE = 28,
 }
 
 use varve_code::*;
@@ -98,6 +100,7 @@ impl From<&Error> for varve_code {
             Error::InUse { .. } => VARVE_IN_USE,
             Error::DefinitionChanged { .. } => VARVE_DEFINITION_CHANGED,
             Error::TooManyChanges { .. } => VARVE_TOO_MANY_CHANGES,
+            Error::NullValue { .. } => VARVE_NULL_VALUE,
         }
     }
 }

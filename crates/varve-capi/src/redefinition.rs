@@ -1,8 +1,8 @@
-//! Definitions of tables that change while the rows stay.
+//! Definitions of tables that change while the table is used.
 
 use std::ffi::{CString, c_char, c_void};
 
-use varve::{PreparedRedefinition, RowRef};
+use varve::{Database, PreparedRedefinition, RedefinitionWaits, RowRef, TableDef};
 
 use crate::collation::text;
 use crate::database::varve_db;
@@ -39,6 +39,39 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
     out: *mut *mut varve_redefinition,
 ) -> varve_code {
     // SAFETY: CAPI-2.
+    unsafe { prepare(db, txn, def, out, Database::prepare_redefinition) }
+}
+
+/// Prepares to write all rows of the table of this definition's name anew and to give it this definition,
+/// once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
+/// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns that
+/// cease to take NULL, and new indexes together with other columns. A consistent view that is older than the
+/// end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of varve_redefinition_build
+/// or varve_redefinition_commit if a row has NULL where there is to be none. All else is as there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_rebuild_prepare(
+    db: *const varve_db,
+    txn: *const varve_txn,
+    def: *const varve_table_def,
+    out: *mut *mut varve_redefinition,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe { prepare(db, txn, def, out, Database::prepare_rebuild) }
+}
+
+type Prepare = fn(&Database, &TableDef, RedefinitionWaits) -> varve::Result<PreparedRedefinition>;
+
+/// # Safety
+///
+/// CAPI-2.
+unsafe fn prepare(
+    db: *const varve_db,
+    txn: *const varve_txn,
+    def: *const varve_table_def,
+    out: *mut *mut varve_redefinition,
+    how: Prepare,
+) -> varve_code {
+    // SAFETY: CAPI-2.
     let (db, txn, def) = unsafe { (&*db, txn.as_ref(), &*def) };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
@@ -49,8 +82,7 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
         drop(table);
         // SAFETY: CAPI-2.
         let waits = txn.map(|txn| unsafe { waits_of(txn) });
-        let waits = waits.unwrap_or_default();
-        let prepared = db.0.prepare_redefinition(&to, waits)?;
+        let prepared = how(&db.0, &to, waits.unwrap_or_default())?;
         let handle = Box::into_raw(Box::new(varve_redefinition {
             prepared,
             columns: to.columns.len(),

@@ -101,6 +101,19 @@ pub unsafe extern "C" fn varve_table_can_become(
     def.is_ok_and(|def| table.redefined(&def).is_ok())
 }
 
+/// Whether varve_rebuild_prepare takes this definition for the table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_can_be_rebuilt(
+    table: *const varve_table,
+    def: *const varve_table_def,
+) -> bool {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table }.table.def();
+    // SAFETY: CAPI-2.
+    let def = unsafe { redefined_as(&*def, table) };
+    def.is_ok_and(|def| table.rebuilt(&def).is_ok())
+}
+
 /// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_is_temporary(table: *const varve_table) -> bool {

@@ -26,8 +26,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, Options, RedefinitionWaits,
-    Result, TableDef, Value,
+    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, Options, PreparedRedefinition,
+    RedefinitionWaits, Result, TableDef, Value,
 };
 
 fn options() -> Options {
@@ -71,6 +71,8 @@ enum Op {
     Drop(String),
     /// Gives it two more indexes, or takes them away.
     Indexes(String, bool),
+    /// Writes its rows anew.
+    Rebuild(String),
     /// Gives it one more column.
     AddColumn(String),
     /// Takes the last of these away.
@@ -130,12 +132,12 @@ impl Op {
                     return db.redefine_table(&def);
                 }
                 let waits = RedefinitionWaits::default();
-                let mut prepared = db.prepare_redefinition(&def, waits)?;
-                // Meanwhile rows are changed.
-                change_first(db, name, 1)?;
-                prepared.build(&mut |_, _| {})?;
-                change_first(db, name, 2)?;
-                prepared.commit(&mut |_, _| {})
+                build_beside_changes(db, name, db.prepare_redefinition(&def, waits)?)
+            }
+            Op::Rebuild(name) => {
+                let def = db.table(name)?.def().clone();
+                let waits = RedefinitionWaits::default();
+                build_beside_changes(db, name, db.prepare_rebuild(&def, waits)?)
             }
             Op::Truncate(name) => db.truncate_table(name),
             Op::Drop(name) => db.drop_table(name),
@@ -172,6 +174,7 @@ impl Op {
                 let columns = &mut tables.get_mut(name).expect("it exists").4;
                 *columns = (*columns - 1).max(FEWEST_COLUMNS);
             }
+            Op::Rebuild(_) => {}
             Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
             Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
@@ -186,6 +189,7 @@ impl Op {
             Op::RenameColumn(name, to) => format!("column {name} {to}"),
             Op::Redefine(name, to) => format!("redefine {name} {to}"),
             Op::Indexes(name, there) => format!("indexes {name} {there}"),
+            Op::Rebuild(name) => format!("rebuild {name}"),
             Op::AddColumn(name) => format!("add {name}"),
             Op::DropColumn(name) => format!("lose {name}"),
             Op::Truncate(name) => format!("truncate {name}"),
@@ -203,6 +207,7 @@ impl Op {
             "column" => Op::RenameColumn(name(1), name(2)),
             "redefine" => Op::Redefine(name(1), name(2)),
             "indexes" => Op::Indexes(name(1), words[2].parse().unwrap()),
+            "rebuild" => Op::Rebuild(name(1)),
             "add" => Op::AddColumn(name(1)),
             "lose" => Op::DropColumn(name(1)),
             "truncate" => Op::Truncate(name(1)),
@@ -216,6 +221,18 @@ impl Op {
 /// The directory of files that are not in the data directory.
 fn elsewhere(db: &Database) -> PathBuf {
     db.dir().with_extension("elsewhere")
+}
+
+/// Rows are changed meanwhile.
+fn build_beside_changes(
+    db: &Database,
+    name: &str,
+    mut prepared: PreparedRedefinition,
+) -> Result<()> {
+    change_first(db, name, 1)?;
+    prepared.build(&mut |_, _| {})?;
+    change_first(db, name, 2)?;
+    prepared.commit(&mut |_, _| {})
 }
 
 /// Changes the first row, if there is one, and makes a row that is taken back.
@@ -251,6 +268,13 @@ fn count(db: &Database, name: &str) -> Result<i64> {
         on_row = cursor.next(&mut trx)?;
     }
     Ok(rows)
+}
+
+/// Opens it after a crash. What rebuilds have left goes in the background.
+fn open_again(dir: &Path, context: &str) -> Database {
+    let db = Database::open(dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert!(db.wait_for_recovery(Duration::from_secs(60)), "{context}");
+    db
 }
 
 fn state(db: &Database) -> Tables {
@@ -355,6 +379,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Indexes("a/old".into(), false),
         Op::AddColumn("a/old".into()),
         Op::Fill("a/old".into(), 5),
+        Op::Rebuild("a/old".into()),
         Op::DropColumn("a/old".into()),
         Op::Fill("a/old".into(), 3),
         Op::Indexes("b/new".into(), true),
@@ -365,6 +390,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Create("a/new".into()),
         Op::CreateElsewhere("a/far".into()),
         Op::Fill("a/far".into(), 20),
+        Op::Rebuild("a/far".into()),
         Op::Truncate("a/far".into()),
         Op::Rename("a/far".into(), "c/far".into()),
         Op::Drop("c/far".into()),
@@ -389,7 +415,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         disk.live_for(0);
         db.crash();
         let context = format!("dead after {lives} operations, in {died_in:?}");
-        let db = Database::open(&dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let db = open_again(&dir, &context);
         let found = state(&db);
         let mut after = tables.clone();
         if let Some(op) = died_in {
@@ -493,7 +519,8 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..12) {
+    match rng.random_range(0..14) {
+        12 | 13 => Op::Rebuild(some.to_string()),
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),
@@ -515,7 +542,7 @@ fn child() {
         return;
     };
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
-    let db = Database::open(&dir, options()).unwrap();
+    let db = open_again(Path::new(&dir), "child");
     let start = state(&db);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
@@ -573,7 +600,7 @@ fn follow(lines: &[String], start: &Tables, context: &str) -> (Vec<[Tables; 2]>,
 
 fn verify(dir: &Path, lines: &[String], start: &Tables, context: &str) -> (Tables, usize) {
     let (threads, done) = follow(lines, start, context);
-    let db = Database::open(dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    let db = open_again(dir, context);
     let found = state(&db);
     for (thread, states) in threads.iter().enumerate() {
         let own = |tables: &Tables| -> Tables {

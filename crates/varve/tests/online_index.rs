@@ -1,4 +1,4 @@
-//! Indexes that are built while their table is changed.
+//! Indexes that are built while their table is changed, and tables that are rebuilt so.
 
 #[path = "support/by_id.rs"]
 mod by_id;
@@ -74,9 +74,63 @@ fn filled(db: &Database) -> Table {
     table
 }
 
-fn prepare(db: &Database) -> PreparedRedefinition {
-    db.prepare_redefinition(&indexed(), RedefinitionWaits::default())
-        .unwrap()
+/// What is made of the table `plain`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Product {
+    Indexes,
+    /// All rows in fresh pages, with the indexes, and one more column.
+    Rows,
+    /// Under another primary key.
+    RowsByOnly,
+    /// Likewise, with one where rows are found by their ids all the same, and have different ones.
+    RowsByIdAndOnly,
+}
+
+use Product::*;
+
+impl Product {
+    fn definition(self) -> TableDef {
+        let mut def = indexed();
+        match self {
+            Indexes => {}
+            Rows => {
+                def = def.nullable("new", ColumnType::i32());
+                def.columns[4].default = Some(7i32.to_le_bytes().to_vec());
+            }
+            RowsByOnly => def = def.primary(&["only"]),
+            RowsByIdAndOnly => def = def.primary(&["id", "only"]).unique("by_id", &["id"]),
+        }
+        def
+    }
+
+    fn prepare(
+        self,
+        db: &Database,
+        waits: RedefinitionWaits,
+    ) -> varve::Result<PreparedRedefinition> {
+        match self {
+            Indexes => db.prepare_redefinition(&self.definition(), waits),
+            _ => db.prepare_rebuild(&self.definition(), waits),
+        }
+    }
+
+    fn make(self, db: &Database) -> varve::Result<()> {
+        self.prepare(db, RedefinitionWaits::default())?
+            .commit(&mut |_, _| {})
+    }
+}
+
+fn prepare(db: &Database, product: Product) -> PreparedRedefinition {
+    product.prepare(db, RedefinitionWaits::default()).unwrap()
+}
+
+/// Of the table's schema.
+fn files(dir: &std::path::Path) -> Vec<String> {
+    let files = std::fs::read_dir(dir.join("a")).unwrap();
+    let name = |file: std::io::Result<std::fs::DirEntry>| file.unwrap().file_name();
+    files
+        .map(|file| name(file).into_string().unwrap())
+        .collect()
 }
 
 fn nobody(_: &str, _: &RowRef<'_>) {
@@ -112,8 +166,15 @@ fn scan(db: &Database, index: &str, column: &str) -> Vec<(i64, Value)> {
 /// CATCH-1. What is committed, taken back, and not yet decided while rounds go on; rows that come, go, change
 /// their keys, and come again.
 #[test]
-fn indexes_catch_up_with_changes() {
-    for delay in [Duration::ZERO, Duration::from_secs(3600)] {
+fn what_is_built_catches_up_with_changes() {
+    for (product, delay) in [
+        (Indexes, Duration::ZERO),
+        (Indexes, Duration::from_secs(3600)),
+        (Rows, Duration::ZERO),
+        (RowsByOnly, Duration::ZERO),
+        (RowsByOnly, Duration::from_secs(3600)),
+        (RowsByIdAndOnly, Duration::ZERO),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         let table = filled(&db);
@@ -127,7 +188,7 @@ fn indexes_catch_up_with_changes() {
             change(&mut trx);
             trx.commit().unwrap();
         };
-        let mut prepared = prepare(&db);
+        let mut prepared = prepare(&db, product);
         // Before the scan.
         commit(&|trx| {
             for id in 0..100 {
@@ -135,9 +196,9 @@ fn indexes_catch_up_with_changes() {
                 table.put(trx, &row(id + 100, id, id + 100)).unwrap();
             }
         });
-        let mut open = db.begin(Isolation::RepeatableRead);
-        table.insert(&mut open, &row(5000, 1, 5000)).unwrap();
-        table.put(&mut open, &row(300, 77, 300)).unwrap();
+        let mut undecided = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut undecided, &row(5000, 1, 5000)).unwrap();
+        table.put(&mut undecided, &row(300, 77, 300)).unwrap();
         let mut undone = db.begin(Isolation::RepeatableRead);
         table.put(&mut undone, &row(400, 78, 400)).unwrap();
         assert!(delete(&mut undone, &table, 401).unwrap());
@@ -147,7 +208,7 @@ fn indexes_catch_up_with_changes() {
             }
         };
         prepared.build(&mut nobody).unwrap();
-        open.commit().unwrap();
+        undecided.commit().unwrap();
         undone.rollback().unwrap();
         has_purged();
         prepared.build(&mut nobody).unwrap();
@@ -181,6 +242,21 @@ fn indexes_catch_up_with_changes() {
         by_n.sort_by_key(|(id, _)| *id);
         by_id.sort_by_key(|(id, _)| *id);
         assert_eq!(by_n, by_id);
+        if product == Rows {
+            let new = scan(&db, "PRIMARY", "new");
+            assert!(new.iter().all(|(_, new)| *new == Value::Int(7)));
+        }
+        let n = |id| by_id.iter().find(|row| row.0 == id).unwrap().1.clone();
+        assert_eq!(n(5000), Value::Int(1));
+        assert_eq!(n(401), Value::Int(807));
+        assert_eq!(n(1500), Value::Int(3));
+        db.close().unwrap();
+        let db = open(dir.path());
+        is_sound(&db);
+        assert_eq!(
+            db.table("a/t").unwrap().def().indexes.len(),
+            product.definition().indexes.len()
+        );
         db.close().unwrap();
     }
 }
@@ -191,8 +267,15 @@ fn duplicates_that_come_later_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     let table = filled(&db);
-    for built in [false, true] {
-        let mut prepared = prepare(&db);
+    for (product, built) in [
+        (Indexes, false),
+        (Indexes, true),
+        (Rows, false),
+        (Rows, true),
+        (RowsByOnly, false),
+        (RowsByOnly, true),
+    ] {
+        let mut prepared = prepare(&db, product);
         if built {
             prepared.build(&mut nobody).unwrap();
         }
@@ -204,18 +287,23 @@ fn duplicates_that_come_later_are_refused() {
             told = Some((index.to_string(), row.value(2).unwrap()));
         };
         let refused = prepared.commit(&mut tell).unwrap_err();
+        let expected = match product {
+            RowsByOnly => "PRIMARY",
+            _ => "by_only",
+        };
         assert!(
-            matches!(&refused, Error::DuplicateKey { index } if index == "by_only"),
+            matches!(&refused, Error::DuplicateKey { index } if index == expected),
             "{refused}"
         );
-        assert_eq!(told, Some(("by_only".into(), Value::Int(70))));
+        assert_eq!(told, Some((expected.into(), Value::Int(70))));
+        assert_eq!(files(dir.path()), ["t.vdt"]);
         let mut trx = db.begin(Isolation::RepeatableRead);
         assert!(delete(&mut trx, &table, 7000).unwrap());
         trx.commit().unwrap();
         is_sound(&db);
     }
     // One that has gone again is none.
-    let mut prepared = prepare(&db);
+    let mut prepared = prepare(&db, RowsByOnly);
     prepared.build(&mut nobody).unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
     table.insert(&mut trx, &row(7000, 1, 70)).unwrap();
@@ -234,19 +322,21 @@ fn too_many_changes_end_a_build() {
     let table = filled(&db);
     assert!(db.set_online_log_bytes(1000).is_err());
     db.set_online_log_bytes(64 << 10).unwrap();
-    let mut prepared = prepare(&db);
-    for n in 0..5 {
-        let mut trx = db.begin(Isolation::RepeatableRead);
-        for id in 0..ROWS {
-            table.put(&mut trx, &row(id, n, id)).unwrap();
+    for (product, name) in [(Indexes, "by_n"), (Rows, "PRIMARY")] {
+        let mut prepared = prepare(&db, product);
+        for n in 0..5 {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            for id in 0..ROWS {
+                table.put(&mut trx, &row(id, n, id)).unwrap();
+            }
+            trx.commit().unwrap();
         }
-        trx.commit().unwrap();
+        let refused = prepared.build(&mut nobody).unwrap_err();
+        assert!(matches!(refused, Error::TooManyChanges { .. }), "{refused}");
+        assert!(refused.to_string().contains(name), "{refused}");
+        drop(prepared);
+        is_sound(&db);
     }
-    let refused = prepared.build(&mut nobody).unwrap_err();
-    assert!(matches!(refused, Error::TooManyChanges { .. }), "{refused}");
-    assert!(refused.to_string().contains("by_n"), "{refused}");
-    drop(prepared);
-    is_sound(&db);
     db.set_online_log_bytes(1 << 20).unwrap();
     drop(table);
     db.redefine_table(&indexed()).unwrap();
@@ -255,7 +345,13 @@ fn too_many_changes_end_a_build() {
 
 /// Who keeps away whom: others read and change the table, DDL and CHECK TABLE wait.
 #[test]
-fn a_table_is_used_while_indexes_are_built() {
+fn a_table_is_used_while_something_is_built() {
+    for product in [Indexes, RowsByIdAndOnly] {
+        is_used_meanwhile(product);
+    }
+}
+
+fn is_used_meanwhile(product: Product) {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     let table = filled(&db);
@@ -266,11 +362,11 @@ fn a_table_is_used_while_indexes_are_built() {
         lock_wait_timeout: Some(Duration::from_millis(50)),
         ..RedefinitionWaits::default()
     };
-    let refused = db.prepare_redefinition(&indexed(), impatient()).err();
+    let refused = product.prepare(&db, impatient()).err();
     assert!(matches!(refused, Some(Error::LockWaitTimeout)));
     writer.commit().unwrap();
-    let mut prepared = db.prepare_redefinition(&indexed(), impatient()).unwrap();
-    let refused = db.prepare_redefinition(&indexed(), impatient()).err();
+    let mut prepared = product.prepare(&db, impatient()).unwrap();
+    let refused = product.prepare(&db, impatient()).err();
     assert!(matches!(refused, Some(Error::LockWaitTimeout)));
     let checker = db.begin(Isolation::RepeatableRead);
     let refused = checker.check_table(&table).unwrap_err();
@@ -291,13 +387,15 @@ fn a_table_is_used_while_indexes_are_built() {
         interrupt: Some(interrupt),
         ..RedefinitionWaits::default()
     };
-    let mut prepared = db.prepare_redefinition(&indexed(), waits).unwrap();
+    let mut prepared = product.prepare(&db, waits).unwrap();
     let refused = prepared.build(&mut nobody).unwrap_err();
     assert!(matches!(refused, Error::Interrupted), "{refused}");
     drop(prepared);
-    db.redefine_table(&indexed()).unwrap();
+    assert_eq!(files(dir.path()), ["t.vdt"]);
+    product.make(&db).unwrap();
     is_sound(&db);
     assert_eq!(scan(&db, "by_n", "n").len(), ROWS as usize + 2);
+    assert_eq!(files(dir.path()), ["t.vdt"]);
 }
 
 /// One change, which may be refused.
@@ -367,8 +465,13 @@ fn write_until(db: &Database, stop: &AtomicBool, seed: u64, done: &AtomicU64) {
 
 /// CATCH-1, CATCH-2. Writers go on all the time; whenever the indexes are there they are those of the rows.
 #[test]
-fn indexes_come_and_go_under_load() {
-    for delay in [Duration::ZERO, Duration::from_secs(3600)] {
+fn what_is_built_is_right_under_load() {
+    for (product, delay) in [
+        (Indexes, Duration::ZERO),
+        (Indexes, Duration::from_secs(3600)),
+        (RowsByIdAndOnly, Duration::ZERO),
+        (RowsByIdAndOnly, Duration::from_secs(3600)),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         drop(filled(&db));
@@ -385,7 +488,7 @@ fn indexes_come_and_go_under_load() {
                 scope.spawn(move || write_until(db, stop, seed, done));
             }
             while built < 6 {
-                match db.redefine_table(&indexed()) {
+                match product.make(&db) {
                     Ok(()) => built += 1,
                     Err(Error::DuplicateKey { .. }) => refused += 1,
                     Err(e) => {
@@ -395,7 +498,10 @@ fn indexes_come_and_go_under_load() {
                 }
                 let report = db.check_table(&db.table("a/t").unwrap()).unwrap();
                 let before = done.load(Ordering::Relaxed);
-                db.redefine_table(&plain()).unwrap();
+                match product {
+                    Indexes => db.redefine_table(&plain()).unwrap(),
+                    _ => db.rebuild_table(&plain()).unwrap(),
+                }
                 if !report.errors.is_empty() || refused > 100 {
                     stop.store(true, Ordering::Relaxed);
                 }

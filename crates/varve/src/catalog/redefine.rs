@@ -1,4 +1,4 @@
-//! What may change in a table's definition while its rows stay as they are.
+//! What may change in a table's definition while its rows stay as they are, and what if they are written anew.
 //!
 //! A column is the one with its id, wherever it stands. Rows have their columns in the order of ids, and
 //! carry the schema version that they were written with (ROW-3). So columns change places at will, and a
@@ -11,6 +11,13 @@ use crate::row::{ColumnDef, ColumnType, GoneColumn, KeyPart};
 use super::def::{IndexDef, TableDef};
 use super::derived::SystemTime;
 use super::foreign::ForeignKey;
+
+/// What becomes of a table's rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    Kept,
+    Written,
+}
 
 impl TableDef {
     /// This definition with the columns of `to`, in their order, the greatest lengths of their values, and
@@ -37,6 +44,46 @@ impl TableDef {
         Error::Unsupported { what }
     }
 
+    /// This definition with the columns and indexes of `to`, the primary key too, for another table that gets
+    /// the rows (`table/rebuild.rs`). Of the columns that `redefined` takes none has to begin to take NULL,
+    /// and they may cease to: rows are written anew. Ids of tables and indexes are not given yet.
+    pub fn rebuilt(&self, to: &TableDef) -> Result<TableDef> {
+        if to.defect.is_some() {
+            to.validate()?;
+        }
+        let mut def = self.clone();
+        self.redefine_columns(to, &mut def, Rows::Written)?;
+        // Rows are found again by what they have.
+        if !self.has_row_id() && to.has_row_id() {
+            return Err(self.refusal("no primary key, where there was one,".into()));
+        }
+        self.check_filled_alike(to)?;
+        let mut computed = to.computed.iter().map(|&at| &def.columns[at]);
+        if let Some(new) = computed.find(|new| self.columns.iter().all(|own| own.id != new.id)) {
+            let name = &new.name;
+            return Err(self.refusal(format!("a new column {name}, which is computed,")));
+        }
+        (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
+        def.system_time.clone_from(&to.system_time);
+        def.primary.parts.clone_from(&to.primary.parts);
+        def.indexes.clone_from(&to.indexes);
+        def.foreign_keys.clear();
+        def.validate()?;
+        def.foreign_keys.clone_from(&self.foreign_keys);
+        Ok(def)
+    }
+
+    /// Columns of `to` have their values from where they have them here.
+    fn check_filled_alike(&self, to: &TableDef) -> Result<()> {
+        let is_filled_alike = self.ids(self.auto_increment) == to.ids(to.auto_increment)
+            && self.computed_beside(to) == to.computed_beside(self)
+            && self.times() == to.times();
+        match is_filled_alike {
+            true => Ok(()),
+            false => Err(self.refusal("a column that is filled in another way".into())),
+        }
+    }
+
     /// The same where several such changes may lie in between.
     pub(crate) fn redefined_in_steps(&self, to: &TableDef) -> Result<TableDef> {
         let refused = |what: String| Err(self.refusal(what));
@@ -44,16 +91,11 @@ impl TableDef {
             to.validate()?;
         }
         let mut def = self.clone();
-        self.redefine_columns(to, &mut def)?;
+        self.redefine_columns(to, &mut def, Rows::Kept)?;
         if !same_parts((self, &self.primary), (to, &to.primary)) {
             return refused("another primary key".into());
         }
-        let is_filled_alike = self.ids(self.auto_increment) == to.ids(to.auto_increment)
-            && self.computed_beside(to) == to.computed_beside(self)
-            && self.times() == to.times();
-        if !is_filled_alike {
-            return refused("a column that is filled in another way".into());
-        }
+        self.check_filled_alike(to)?;
         (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
         def.system_time.clone_from(&to.system_time);
         def.primary.parts = moved_parts(&self.primary, &to.primary);
@@ -88,7 +130,7 @@ impl TableDef {
     }
 
     /// Gives `def`, which is as this one is, the columns of `to`.
-    fn redefine_columns(&self, to: &TableDef, def: &mut TableDef) -> Result<()> {
+    fn redefine_columns(&self, to: &TableDef, def: &mut TableDef, rows: Rows) -> Result<()> {
         let refused = |what: String| Err(self.refusal(what));
         let with_id = |columns: &[ColumnDef], id| columns.iter().position(|c| c.id == id);
         let comes = |column: &ColumnDef| with_id(&self.columns, column.id).is_none();
@@ -135,7 +177,7 @@ impl TableDef {
                 Some(at) => {
                     let own = &self.columns[at];
                     let begins = self.begins_to_take_null(&column);
-                    let is_other = own.nullable != column.nullable && !begins;
+                    let is_other = own.nullable != column.nullable && !begins && rows == Rows::Kept;
                     if !takes_all(own.ty, column.ty) || is_other {
                         return refused(format!("another type of column {}", own.name));
                     }

@@ -560,10 +560,33 @@ impl Tables {
         columns: Option<&ColumnNames>,
         new: Result<OpenTable>,
     ) -> Result<()> {
+        self.replace_both(old, None, to, columns, new)
+    }
+
+    /// Puts the table that is called `made` in the place of `old`, under its name, in one step.
+    pub fn take_place(
+        &self,
+        old: &OpenTable,
+        made: &OpenTable,
+        columns: &ColumnNames,
+        new: Result<OpenTable>,
+    ) -> Result<()> {
+        self.replace_both(old, Some(made), &old.def.name, Some(columns), new)
+    }
+
+    fn replace_both(
+        &self,
+        old: &OpenTable,
+        made: Option<&OpenTable>,
+        to: &str,
+        columns: Option<&ColumnNames>,
+        new: Result<OpenTable>,
+    ) -> Result<()> {
         let new = new.and_then(|new| self.set_children(&new).map(|()| new));
         let from = &old.def.name;
         let mut maps = self.maps.write();
         maps.remove(old);
+        made.into_iter().for_each(|made| maps.remove(made));
         if let Some(columns) = columns {
             maps.rename_parent(from, |key| columns.rename_parents(key, from));
         }

@@ -43,6 +43,8 @@ pub(super) struct Loaded {
     pub ddl: Ddl,
     pub flusher: Flusher,
     pub rest: PendingRecovery,
+    /// A crash may have left tables that were to take others' places.
+    pub has_leftovers: bool,
 }
 
 /// What the second half of opening works with: pages are up to date, transactions and tables are not loaded
@@ -94,6 +96,7 @@ impl Loader<'_> {
         debug_assert!(first.is_ok());
         let unfinished = self.finish_definitions(&core, unfinished)?;
         let ddl = self.ddl(&core, collations, system)?;
+        let has_leftovers = !matches!(self.tables, TableFiles::Match);
         let comparison = self.finish_files(&core, &ddl)?;
         let losers = self.lock_losers(&core, unfinished)?;
         let rest = PendingRecovery {
@@ -110,6 +113,7 @@ impl Loader<'_> {
             ddl,
             flusher: self.flusher,
             rest,
+            has_leftovers,
         })
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct DatabaseInner {
     pub core: Arc<Core>,
     /// For transactions.
     pub handles: CoreHandles,
-    pub ddl: Ddl,
+    pub ddl: Arc<Ddl>,
     pub recovery: Arc<Recovery>,
     /// `None` in a database that is only looked at.
     pub indexer: Option<Indexer>,

@@ -618,7 +618,9 @@ impl Opening<'_> {
             ddl,
             flusher,
             mut rest,
+            has_leftovers,
         } = loaded;
+        let ddl = Arc::new(ddl);
         let (options, disk, dir) = (self.options, &self.data_dir.disk, &self.data_dir.dir);
         core.log.end_standstill();
         let threads = match options.is_read_only() {
@@ -635,6 +637,10 @@ impl Opening<'_> {
         let is_used = self.purpose == OpenPurpose::Use && !options.is_read_only();
         if is_used {
             ddl.keep_spare();
+        }
+        if is_used && has_leftovers && !self.data_dir.is_new {
+            let (ddl, next) = (ddl.clone(), ddl.next_rebuild());
+            recovery.spawn_last("varve-leftovers", move || ddl.drop_rebuilt_before(next))?;
         }
         let purge = (self.purpose == OpenPurpose::Use && options.force_recovery < FORCE_NO_PURGE)
             .then(|| Purge::start(core.clone(), ddl.control.clone()))

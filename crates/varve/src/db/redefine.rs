@@ -1,4 +1,4 @@
-//! Definitions of tables that change while the rows stay.
+//! Definitions of tables that change while the table is used.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,12 +8,12 @@ use crate::base::Result;
 use crate::catalog::TableDef;
 use crate::ddl::Redefinition;
 use crate::row::RowRef;
-use crate::txn::Isolation;
+use crate::txn::{Isolation, Transaction};
 
 use super::{Database, DatabaseInner};
 
 /// A definition that a table is about to get. Dropped, it leaves the table as it was. As long as it is there
-/// no other definition can be prepared, and if it has new indexes the table can't be checked.
+/// no other definition can be prepared, and if something is built for it the table can't be checked.
 pub struct PreparedRedefinition {
     inner: Arc<DatabaseInner>,
     prepared: Option<Redefinition>,
@@ -60,6 +60,45 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
+        let trx = self.waiting_as(waits);
+        let prepared = self.inner.ddl.prepare_redefinition(to, trx)?;
+        Ok(PreparedRedefinition {
+            inner: self.inner.clone(),
+            prepared: Some(prepared),
+        })
+    }
+
+    /// Writes all rows of the table of this definition's name anew, in order, while others use it, and gives
+    /// it this definition. That may be the one that it has. Beside what `redefine_table` takes it may have
+    /// another primary key, or one where there was none, other indexes together with other columns, and
+    /// columns that cease to take NULL. It begins once no transaction uses the table, and ends so. A
+    /// consistent view that is older than the end does not read the table: the error is `DefinitionChanged`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `redefine_table`, and `NullValue`: a row has NULL where there is to be none. The table is as
+    /// it was then.
+    pub fn rebuild_table(&self, to: &TableDef) -> Result<()> {
+        let tell = &mut |_: &str, _: &RowRef<'_>| {};
+        self.prepare_rebuild(to, RedefinitionWaits::default())?
+            .commit(tell)
+    }
+
+    /// The first step of `rebuild_table`. `waits` is about all steps.
+    pub fn prepare_rebuild(
+        &self,
+        to: &TableDef,
+        waits: RedefinitionWaits,
+    ) -> Result<PreparedRedefinition> {
+        let trx = self.waiting_as(waits);
+        let prepared = self.inner.ddl.prepare_rebuild(to, trx)?;
+        Ok(PreparedRedefinition {
+            inner: self.inner.clone(),
+            prepared: Some(prepared),
+        })
+    }
+
+    fn waiting_as(&self, waits: RedefinitionWaits) -> Transaction {
         let RedefinitionWaits {
             interrupt,
             lock_wait_timeout,
@@ -71,11 +110,7 @@ impl Database {
         lock_wait_timeout
             .into_iter()
             .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
-        let prepared = self.inner.ddl.prepare_redefinition(to, trx)?;
-        Ok(PreparedRedefinition {
-            inner: self.inner.clone(),
-            prepared: Some(prepared),
-        })
+        trx
     }
 
     /// Changes how much memory building indexes may take (`Options::sort_buffer_bytes`).
@@ -109,7 +144,8 @@ impl PreparedRedefinition {
         self.inner.ddl.drop_foreign_key(prepared, name)
     }
 
-    /// Builds the new indexes, while others use the table; may be called again, when they have changed it.
+    /// Builds new indexes, or writes the rows, while others use the table; may be called again, when they have
+    /// changed it.
     /// `tell` is shown a row whose values in the unique index of this name another row has, too: the error
     /// `DuplicateKey` follows. After an error there is nothing to do but to drop it.
     pub fn build(&mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {

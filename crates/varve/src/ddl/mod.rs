@@ -11,6 +11,7 @@
 //! - What changes while the rows stay is in `redefine`: names of columns and indexes, greatest lengths of
 //!   values, and indexes that come and go. The trees of these are in the table's file, whose list of loose
 //!   trees says what a crash has left (LOOSE-1).
+//! - What writes the rows anew is in `rebuild`.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
 //!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
 //!   SpaceId in their header. What can be wrong with the new path is found before the commit.
@@ -36,6 +37,7 @@ mod dictionary;
 mod elsewhere;
 mod foreign;
 pub mod lookups;
+mod rebuild;
 mod redefine;
 mod store;
 mod temporary;
@@ -128,6 +130,18 @@ impl Ddl {
         checks: ForeignKeyChecks,
         directory: Option<&Path>,
     ) -> Result<Arc<OpenTable>> {
+        let directory =
+            directory.map(|directory| elsewhere::directory_of(self, &def.name, directory));
+        self.create_in(def, checks, directory.transpose()?.as_deref())
+    }
+
+    /// The same with the directory in which its file is itself.
+    fn create_in(
+        &self,
+        def: &TableDef,
+        checks: ForeignKeyChecks,
+        directory: Option<&Path>,
+    ) -> Result<Arc<OpenTable>> {
         self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
@@ -139,11 +153,7 @@ impl Ddl {
         self.check_foreign_keys(&def, checks)?;
         def.stamp_collations(&self.collations)?;
         self.assign_ids(&mut def)?;
-        let target = match directory {
-            Some(directory) => Some(elsewhere::directory_of(self, &def.name, directory)?),
-            None => None,
-        };
-        let target = target.map(|directory| directory.join(elsewhere::file_name(&def)));
+        let target = directory.map(|directory| directory.join(elsewhere::file_name(&def)));
         let path = table_path(&def.name);
         self.build_file(&def, &path, target.as_deref(), Spaces::create)?;
         let stored = (|| {
@@ -387,7 +397,7 @@ impl Ddl {
         {
             self.remove_file(table.space());
         }
-        self.retire(trx, &table)?;
+        self.retire(trx, [&*table])?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
         self.forget_versions(&table);
@@ -480,12 +490,13 @@ impl Ddl {
         }
     }
 
-    /// Commits while the table is marked as dropped, so that a transaction that waited for its lock finds it
-    /// gone. The caller keeps purge away until the table of that name is the new one: purge must not miss a
+    /// Commits while the tables are marked as dropped, so that a transaction that waited for a lock finds
+    /// them gone. The caller keeps purge away until the table of that name is the new one: purge must not miss a
     /// record of a renamed table.
-    fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
-        table.set_dropped(true);
-        self.commit(trx).inspect_err(|_| table.set_dropped(false))
+    fn retire<const N: usize>(&self, trx: Transaction, tables: [&OpenTable; N]) -> Result<TrxId> {
+        let mark = |dropped| tables.iter().for_each(|table| table.set_dropped(dropped));
+        mark(true);
+        self.commit(trx).inspect_err(|_| mark(false))
     }
 
     /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy
@@ -539,7 +550,7 @@ impl Ddl {
             store::replace_def(&mut trx, self.system(), &def.name, def, *created_by)?;
         }
         let _gate = table.keep_purge_away();
-        let id = self.retire(trx, &table)?;
+        let id = self.retire(trx, [&*table])?;
         self.core.log.stops.pass(StopPoint::TableRenamed);
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
@@ -606,18 +617,24 @@ impl Ddl {
         let stored = (|| {
             store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
             let decided = self.decide_removal(&mut trx, table.space())?;
-            Ok::<_, Error>((self.retire(trx, &table)?, decided))
+            Ok::<_, Error>((self.retire(trx, [&*table])?, decided))
         })();
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;
         let placed = self.put_in_place(&table, None, def, id);
-        let replaced = self.spaces.replace(table.space(), space);
+        self.replace_file(&table, space)?;
+        placed
+    }
+
+    /// The file of the tablespace takes the place of the table's, which is gone.
+    fn replace_file(&self, gone: &OpenTable, space: SpaceId) -> Result<()> {
+        let replaced = self.spaces.replace(gone.space(), space);
         // The table is found by its tablespace, whatever the file is called.
         replaced.inspect_err(|_| self.spaces.files_match(false))?;
-        self.core.pool.drop_space(table.space());
+        self.core.pool.drop_space(gone.space());
         self.keep_spare();
-        self.forget_versions(&table);
-        placed
+        self.forget_versions(gone);
+        Ok(())
     }
 }
 

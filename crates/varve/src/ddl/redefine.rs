@@ -12,6 +12,8 @@
 //!    a time. Nobody has to wait for that.
 //!
 //! Columns are renamed also in the definitions of the children by foreign keys.
+//!
+//! What needs other rows goes the same way, but builds another table (`rebuild`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +21,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
 use crate::catalog::{ColumnNames, ForeignKey, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
-use crate::table::{Build, SortRoom, TellDuplicate};
+use crate::table::{Build, Product, SortRoom, TellDuplicate};
 use crate::txn::Transaction;
 
 use super::foreign::check_children;
@@ -27,16 +29,44 @@ use super::{Ddl, store};
 
 /// A definition that a table is about to get. It is committed or abandoned by `Ddl`.
 pub struct Redefinition {
-    trx: Transaction,
-    table: Arc<OpenTable>,
-    names: ColumnNames,
-    def: TableDef,
+    pub(super) trx: Transaction,
+    pub(super) table: Arc<OpenTable>,
+    pub(super) names: ColumnNames,
+    pub(super) def: TableDef,
     /// Of its new indexes.
     built: Vec<LooseTree>,
+    /// The table that is to take the place, if rows are written anew.
+    pub(super) rebuilt: Option<Arc<OpenTable>>,
     /// Fills them.
-    build: Option<Build>,
+    pub(super) build: Option<Build>,
     /// Names of foreign keys that go.
-    foreign_gone: Vec<String>,
+    pub(super) foreign_gone: Vec<String>,
+}
+
+impl Redefinition {
+    /// The table gets this definition.
+    pub(super) fn new(trx: Transaction, table: Arc<OpenTable>, def: TableDef) -> Redefinition {
+        Redefinition {
+            names: ColumnNames::new(&table.def, &def),
+            trx,
+            table,
+            def,
+            built: Vec::new(),
+            rebuilt: None,
+            build: None,
+            foreign_gone: Vec::new(),
+        }
+    }
+
+    /// The definition's foreign keys are those that the table has now, but for those that go, with the names
+    /// that columns get. Parents may have got other names since it was prepared.
+    pub(super) fn update_foreign_keys(&mut self) {
+        let def = &mut self.def;
+        def.foreign_keys = self.table.definition().foreign_keys;
+        def.foreign_keys
+            .retain(|key| !self.foreign_gone.contains(&key.name));
+        self.names.rename_in(def);
+    }
 }
 
 impl Ddl {
@@ -55,17 +85,7 @@ impl Ddl {
             column.name = to.to_string();
         }
         let def = table.definition().redefined(&named)?;
-        let names = ColumnNames::new(&table.def, &def);
-        let prepared = Redefinition {
-            trx,
-            table,
-            names,
-            def,
-            built: Vec::new(),
-            build: None,
-            foreign_gone: Vec::new(),
-        };
-        self.commit_redefinition(prepared, &mut |_, _| {})
+        self.commit_redefinition(Redefinition::new(trx, table, def), &mut |_, _| {})
     }
 
     /// Prepares to give the table of this definition's name what `TableDef::redefined` takes of it, once
@@ -83,15 +103,7 @@ impl Ddl {
         // It is kept from other DDL now.
         let def = table.definition().redefined(to)?;
         self.check_row_fits(&def)?;
-        let mut prepared = Redefinition {
-            names: ColumnNames::new(&table.def, &def),
-            trx,
-            table,
-            def,
-            built: Vec::new(),
-            build: None,
-            foreign_gone: Vec::new(),
-        };
+        let mut prepared = Redefinition::new(trx, table, def);
         match self.begin_build(&mut prepared) {
             Ok(()) => Ok(prepared),
             Err(e) => {
@@ -125,13 +137,23 @@ impl Ddl {
             built.push(LooseTree { index: id, root });
             indexes.push(table.open_index(def, &def.indexes[n], &self.collations)?);
         }
+        *build = Some(self.start(trx, table, Product::Indexes(indexes)));
+        Ok(())
+    }
+
+    /// Begins to build, and lets others use the table.
+    pub(super) fn start(
+        &self,
+        trx: &mut Transaction,
+        table: &Arc<OpenTable>,
+        product: Product,
+    ) -> Build {
         let most_notes = self.online_log.load(Ordering::Relaxed) as usize;
-        let room = self.sort_room();
-        *build = Some(Build::begin(trx, table, indexes, room, most_notes));
+        let build = Build::begin(trx, table, product, self.sort_room(), most_notes);
         trx.weaken_table(table);
         // A deadlock at the end costs others less.
         trx.set_spared(true);
-        Ok(())
+        build
     }
 
     /// The table will not have this foreign key any more.
@@ -150,7 +172,7 @@ impl Ddl {
         }
     }
 
-    /// Builds new indexes while others use the table. May be called again, and is left out if there are none.
+    /// Builds what is new while others use the table. May be called again, and is left out if nothing is.
     pub fn build(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
         match &mut prepared.build {
             Some(build) => build.advance(tell),
@@ -190,6 +212,9 @@ impl Ddl {
             self.abandon_redefinition(prepared);
             return Err(e);
         }
+        if prepared.rebuilt.is_some() {
+            return self.commit_rebuild(prepared);
+        }
         let gone = match self.put_definition(prepared) {
             Ok(gone) => gone,
             Err(e) => {
@@ -203,7 +228,7 @@ impl Ddl {
         Ok(())
     }
 
-    /// Locks the table, and brings its new indexes up to date.
+    /// Locks the table, and brings what is built up to date.
     fn finish_build(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
         let Redefinition {
             trx, table, build, ..
@@ -224,6 +249,7 @@ impl Ddl {
             trx,
             table,
             built,
+            rebuilt,
             build,
             ..
         } = prepared;
@@ -231,6 +257,9 @@ impl Ddl {
         drop(build);
         drop(trx);
         self.give_back(&table, &built);
+        if let Some(rebuilt) = rebuilt {
+            self.abandon_rebuilt(&rebuilt);
+        }
     }
 
     /// Gives the pages of trees back that are no index of the table, which may have been replaced since. If
@@ -262,23 +291,18 @@ impl Ddl {
 
     /// Returns the trees of the indexes that are gone. They were put on the list before; if this fails they
     /// are indexes again.
-    fn put_definition(&self, prepared: Redefinition) -> Result<Vec<LooseTree>> {
+    fn put_definition(&self, mut prepared: Redefinition) -> Result<Vec<LooseTree>> {
+        let _serial = self.core.tables.serialize_ddl();
+        prepared.update_foreign_keys();
         let Redefinition {
             mut trx,
             table,
             names,
             mut def,
             built,
-            build: _,
-            foreign_gone,
+            ..
         } = prepared;
-        let _serial = self.core.tables.serialize_ddl();
-        // Parents may have got other names since it was prepared.
         let before = table.definition();
-        def.foreign_keys.clone_from(&before.foreign_keys);
-        def.foreign_keys
-            .retain(|key| !foreign_gone.contains(&key.name));
-        names.rename_in(&mut def);
         if def == before {
             return Ok(Vec::new());
         }
@@ -309,7 +333,7 @@ impl Ddl {
                 store::replace_def(&mut trx, self.system(), &def.name, def, child.created_by)?;
             }
             let gate = table.keep_purge_away();
-            self.retire(trx, &table)?;
+            self.retire(trx, [&*table])?;
             Ok::<_, Error>(gate)
         })();
         // What stays on the list by a failure of this goes when the table is opened next (LOOSE-1).

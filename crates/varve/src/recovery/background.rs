@@ -12,7 +12,8 @@
 //! prepared ones do; so nobody has to know about them. On a full disk they wait (RB-1). If the database is
 //! closed before, the rest is left, with its undo, to the next start (RB-2).
 //!
-//! **Files** are compared with the definitions by a third thread (`comparison`).
+//! **Files** are compared with the definitions by a third thread (`comparison`). A fourth one comes after both,
+//! and drops what rebuilds of tables have left (`ddl::rebuild`).
 //!
 //! - **REC-5** The checkpoint stays at or below where recovery began reading until no page lacks redo
 //!   (MAP-2), or what lacks it is marked as lost on disk; and until the files are compared.
@@ -115,7 +116,7 @@ struct Shared {
     stop: AtomicBool,
     /// Nobody else is to be considered.
     hurry: AtomicBool,
-    /// Whether pages, and transactions, are done with; or given up.
+    /// What is done with, or given up.
     ended: Mutex<Ended>,
     changed: Condvar,
 }
@@ -127,6 +128,7 @@ struct Ended {
     pages: bool,
     transactions: bool,
     files: bool,
+    leftovers: bool,
 }
 
 impl Recovery {
@@ -145,6 +147,7 @@ impl Recovery {
             pages: map.is_none(),
             transactions: rest.losers.is_empty() || !rest.rolls_back,
             files: rest.comparison.is_none(),
+            leftovers: true,
         };
         let shared = Arc::new(Shared {
             core,
@@ -201,6 +204,28 @@ impl Recovery {
         Ok(recovery)
     }
 
+    /// Has a thread of its own do what is left when files and transactions are done with, unless the database
+    /// is closed before.
+    pub fn spawn_last(
+        &self,
+        name: &'static str,
+        left: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let shared = self.shared.clone();
+        shared.ended.lock().leftovers = false;
+        self.spawn(name, move || {
+            let done = shared.wait_for_others().then(left);
+            if let Some(Err(e)) = &done {
+                shared.core.warn(&format!("recovery: {name}: {e}"));
+            }
+            if !matches!(done, Some(Ok(()))) {
+                // The next start looks again.
+                shared.spaces.files_match(false);
+            }
+            shared.end(|ended| ended.leftovers = true);
+        })
+    }
+
     fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<()> {
         let core = self.shared.core.clone();
         let body = move || {
@@ -243,7 +268,7 @@ impl Recovery {
     /// Waits until nothing is left to be done, at most so long; true if that is so.
     pub fn wait(&self, at_most: Duration) -> bool {
         self.wait_for(at_most, |ended| {
-            ended.pages && ended.transactions && ended.files
+            ended.pages && ended.transactions && ended.files && ended.leftovers
         })
     }
 
@@ -302,6 +327,16 @@ impl Drop for Recovery {
 impl Shared {
     fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed) || self.core.check_usable().is_err()
+    }
+
+    /// Until files and transactions are done with; false if they will not be.
+    fn wait_for_others(&self) -> bool {
+        let mut ended = self.ended.lock();
+        // Nobody tells when the database is closed.
+        while !(ended.files && ended.transactions) && !self.is_stopped() {
+            self.changed.wait_for(&mut ended, Duration::from_millis(20));
+        }
+        ended.files && ended.transactions && !self.is_stopped()
     }
 
     fn tell_divided(&self, map: &PageMap) {

@@ -10,6 +10,8 @@
 //!
 //! Each tree is a good one at any moment (`btree/load.rs`), and the caller knows of it (LOOSE-1), so a crash
 //! or a failure leaves nothing that is not given back.
+//!
+//! What is built may also be another table (`rebuild.rs`), which is filled and catches up in the same way.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use crate::txn::{Isolation, Transaction};
 use super::catch_up::Version;
 use super::cursor::{Cursor, LockMode};
 use super::external::{damaged, row_for_keys};
+use super::rebuild::NewTable;
 use super::sorter::{SORT_FILE_PREFIX, Sorter};
 use super::version::row_record;
 
@@ -40,6 +43,7 @@ const LEAST_MEMORY: usize = 16 << 10;
 const FEW_CHANGES: usize = 1000;
 
 /// What sorting may take.
+#[derive(Clone)]
 pub struct SortRoom {
     pub disk: Arc<dyn Disk>,
     /// Where files of runs go that do not fit in memory.
@@ -59,15 +63,33 @@ impl SortRoom {
 /// Is shown a row, with all its values, that has the same key in the index of this name as another one.
 pub type TellDuplicate<'a> = &'a mut dyn FnMut(&str, &RowRef<'_>);
 
-/// BUILD-1: the number of an index, and the clustered key of one of two rows that have the same key there.
-pub(super) type Duplicate = (usize, Vec<u8>);
+/// BUILD-1: an index, and the clustered key of one of two rows that have the same key there.
+pub(super) type Duplicate = (String, Vec<u8>);
 
-/// Indexes of a table, which may not have them yet, that are built while it is changed.
+/// What is made of a table's rows.
+pub enum Product {
+    /// Indexes of the table, which may not have them yet.
+    Indexes(Vec<OpenIndex>),
+    /// The table that is to take its place.
+    Table(NewTable),
+}
+
+impl Product {
+    /// For an error that is about all of it.
+    fn name(&self) -> &str {
+        match self {
+            Product::Indexes(indexes) => &indexes[0].name,
+            Product::Table(new) => &new.table.clustered.name,
+        }
+    }
+}
+
+/// What is built of a table while that is changed.
 pub struct Build {
     pub(super) table: Arc<OpenTable>,
-    pub(super) indexes: Vec<OpenIndex>,
+    pub(super) product: Product,
     pub(super) room: SortRoom,
-    /// CATCH-1: the indexes have what its view sees, once they are filled.
+    /// CATCH-1: the product has what its view sees, once it is filled.
     pub(super) seen: Transaction,
     is_filled: bool,
     /// Something has failed: notes may be lost.
@@ -81,7 +103,7 @@ impl Build {
     pub fn begin(
         trx: &Transaction,
         table: &Arc<OpenTable>,
-        indexes: Vec<OpenIndex>,
+        product: Product,
         room: SortRoom,
         most_notes: usize,
     ) -> Build {
@@ -89,7 +111,7 @@ impl Build {
         table.followed.follow(most_notes);
         Build {
             table: table.clone(),
-            indexes,
+            product,
             room,
             seen,
             is_filled: false,
@@ -97,13 +119,13 @@ impl Build {
         }
     }
 
-    /// Brings the indexes up to now, but for a few changes of others. After an error there is nothing more to
+    /// Brings the product up to now, but for a few changes of others. After an error there is nothing more to
     /// do but to drop it.
     pub fn advance(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
         self.go_on(|build| build.fill_and_follow(tell))
     }
 
-    /// Brings the indexes up to now, when nobody changes the table. They were brought up to a while ago.
+    /// Brings the product up to now, when nobody changes the table. It was brought up to a while ago.
     pub fn finish(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
         debug_assert!(self.is_filled, "it has advanced");
         self.go_on(|build| build.catch_up(tell).map(drop))
@@ -112,7 +134,7 @@ impl Build {
     fn go_on(&mut self, step: impl FnOnce(&mut Build) -> Result<()>) -> Result<()> {
         if self.is_over {
             let name = &self.table.def.name;
-            let what = format!("building indexes of table {name} has failed; give it up");
+            let what = format!("what was built of table {name} has failed; give it up");
             return Err(Error::invalid(what));
         }
         let done = step(self);
@@ -122,7 +144,7 @@ impl Build {
 
     fn fill_and_follow(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
         if !self.is_filled {
-            let found = self.fill()?;
+            let found = self.fill(tell)?;
             self.refuse(found, tell)?;
             self.is_filled = true;
         }
@@ -137,12 +159,25 @@ impl Build {
         }
     }
 
+    fn fill(&mut self, tell: TellDuplicate<'_>) -> Result<Option<Duplicate>> {
+        let interrupt = self.seen.interrupt().clone();
+        let (table, product) = (&self.table, &self.product);
+        let going_on = &|| going_on(table, product, &interrupt);
+        let seen = &mut self.seen;
+        match product {
+            Product::Indexes(indexes) => fill(table, indexes, &self.room, seen, going_on),
+            Product::Table(new) => {
+                new.fill(table, self.room.clone(), seen, tell, going_on)?;
+                Ok(None)
+            }
+        }
+    }
+
     /// Shows a row that an index refuses, if there is one.
     pub(super) fn refuse(&self, found: Option<Duplicate>, tell: TellDuplicate<'_>) -> Result<()> {
-        let Some((number, key)) = found else {
+        let Some((index, key)) = found else {
             return Ok(());
         };
-        let index = self.indexes[number].name.clone();
         let mut version = Version::default();
         if version.read(&self.seen, &self.table, &key)?.is_some() {
             tell(&index, &version.whole_row(&self.seen, &self.table, &key)?);
@@ -152,60 +187,69 @@ impl Build {
 
     /// An error if it is not to go on.
     pub(super) fn check(&self) -> Result<()> {
-        going_on(&self.table, &self.indexes, self.seen.interrupt())
+        going_on(&self.table, &self.product, self.seen.interrupt())
     }
+}
 
-    pub(super) fn sorters(&self) -> Vec<Sorter> {
-        let memory = self.room.memory / self.indexes.len();
-        let indexes = self.indexes.iter();
-        indexes
-            .map(|index| self.room.sorter(index, memory))
-            .collect()
-    }
+/// One for each index, which share the memory.
+pub(super) fn sorters(indexes: &[OpenIndex], room: &SortRoom) -> Vec<Sorter> {
+    let memory = room.memory / indexes.len();
+    let sorter = |index| room.sorter(index, memory);
+    indexes.iter().map(sorter).collect()
+}
 
-    /// Fills the empty trees with the entries of all rows that the view sees.
-    fn fill(&mut self) -> Result<Option<Duplicate>> {
-        let sorters = self.sort_entries()?;
-        let (table, indexes) = (&*self.table, &self.indexes[..]);
-        let interrupt = &**self.seen.interrupt();
-        let going_on = &|| going_on(table, indexes, interrupt);
-        let work = indexes.iter().zip(sorters).collect();
-        let done = by_two_threads(work, |(index, sorter)| load(index, sorter, going_on))?;
-        let mut found = done.into_iter().enumerate();
-        Ok(found.find_map(|(number, key)| Some((number, key?))))
-    }
+/// Fills empty trees with the entries of all rows that the view sees.
+fn fill(
+    table: &Arc<OpenTable>,
+    indexes: &[OpenIndex],
+    room: &SortRoom,
+    seen: &mut Transaction,
+    going_on: &(dyn Fn() -> Result<()> + Sync),
+) -> Result<Option<Duplicate>> {
+    let mut sorters = sorters(indexes, room);
+    sort_entries(table, indexes, &mut sorters, seen, going_on)?;
+    let work = indexes.iter().zip(sorters).collect();
+    let done = by_two_threads(work, |(index, sorter)| {
+        let found = load(index, sorter, going_on)?;
+        Ok(found.map(|key| (index.name.clone(), key)))
+    })?;
+    Ok(done.into_iter().flatten().next())
+}
 
-    /// Scans the table.
-    fn sort_entries(&mut self) -> Result<Vec<Sorter>> {
-        let mut sorters = self.sorters();
-        let table = self.table.clone();
-        let mut cursor = Cursor::open(table.clone(), 0)?;
-        // What keys are made of is fetched below.
-        cursor.set_wanted_columns(Some(&vec![false; table.def.columns.len()]));
-        let codecs: Vec<_> = self.indexes.iter().map(|index| &index.codec).collect();
-        let mut values = ExternalValues::default();
-        let mut entry = Entry::default();
-        let core = self.seen.core().clone();
-        let history = Some(&core.history);
-        let mut found = cursor.first(&mut self.seen, LockMode::None)?;
-        let mut n = 0usize;
-        while found {
-            let key = cursor.key();
-            let record = row_record(&table, key, cursor.record()?)?;
-            let row = row_for_keys(&table, history, &codecs, key, record.row, &mut values)?;
-            let row = row.ok_or_else(|| damaged(&table, key))?;
-            for (index, sorter) in self.indexes.iter().zip(&mut sorters) {
-                entry.make(index, &row, key, record.trx)?;
-                sorter.push(&entry.key, &entry.payload)?;
-            }
-            n += 1;
-            if n.is_multiple_of(ASKED_EVERY) {
-                going_on(&table, &self.indexes, self.seen.interrupt())?;
-            }
-            found = cursor.next(&mut self.seen)?;
+/// Scans the table.
+fn sort_entries(
+    table: &Arc<OpenTable>,
+    indexes: &[OpenIndex],
+    sorters: &mut [Sorter],
+    seen: &mut Transaction,
+    going_on: GoingOn<'_>,
+) -> Result<()> {
+    let mut cursor = Cursor::open(table.clone(), 0)?;
+    // What keys are made of is fetched below.
+    cursor.set_wanted_columns(Some(&vec![false; table.def.columns.len()]));
+    let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
+    let mut values = ExternalValues::default();
+    let mut entry = Entry::default();
+    let core = seen.core().clone();
+    let history = Some(&core.history);
+    let mut found = cursor.first(seen, LockMode::None)?;
+    let mut n = 0usize;
+    while found {
+        let key = cursor.key();
+        let record = row_record(table, key, cursor.record()?)?;
+        let row = row_for_keys(table, history, &codecs, key, record.row, &mut values)?;
+        let row = row.ok_or_else(|| damaged(table, key))?;
+        for (index, sorter) in indexes.iter().zip(&mut *sorters) {
+            entry.make(index, &row, key, record.trx)?;
+            sorter.push(&entry.key, &entry.payload)?;
         }
-        Ok(sorters)
+        n += 1;
+        if n.is_multiple_of(ASKED_EVERY) {
+            going_on()?;
+        }
+        found = cursor.next(seen)?;
     }
+    Ok(())
 }
 
 impl Drop for Build {
@@ -267,12 +311,12 @@ pub(super) fn check_interrupt(interrupt: &AtomicBool) -> Result<()> {
     }
 }
 
-fn going_on(table: &OpenTable, indexes: &[OpenIndex], interrupt: &AtomicBool) -> Result<()> {
+fn going_on(table: &OpenTable, product: &Product, interrupt: &AtomicBool) -> Result<()> {
     check_interrupt(interrupt)?;
     match table.followed.exceeded() {
         None => Ok(()),
         Some(limit) => Err(Error::TooManyChanges {
-            index: indexes[0].name.clone(),
+            index: product.name().into(),
             limit,
         }),
     }

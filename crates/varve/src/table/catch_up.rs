@@ -1,4 +1,5 @@
-//! Indexes that are built while their table is changed: what happened meanwhile comes into them row by row.
+//! What is built of a table while that is changed: what happened meanwhile comes into it row by row. What
+//! follows speaks of indexes; of a table that is rebuilt (`rebuild.rs`) it is true of its rows.
 //!
 //! Whoever changes a row notes its key (`catalog/followed.rs`). What was changed in it is not noted: undo
 //! knows. The build has read the table by a view. A round opens a second view, reads each row that was noted
@@ -31,7 +32,7 @@ use crate::page::record_cost;
 use crate::row::{ExternalValues, KeyCodec, RowRef};
 use crate::txn::Transaction;
 
-use super::build::{Build, Duplicate, Entry, EntryParts, TellDuplicate, reader};
+use super::build::{Build, Duplicate, Entry, EntryParts, Product, TellDuplicate, reader, sorters};
 use super::external::{damaged, row_for_keys, whole_row};
 use super::sorter::Sorter;
 use super::unique::find_entry;
@@ -111,6 +112,16 @@ impl Entry {
     }
 }
 
+/// What is to be done in a round.
+pub(super) struct Round<'a> {
+    pub table: &'a OpenTable,
+    /// Whose view saw what the product has, and whose view sees what it is to have.
+    pub was: &'a Transaction,
+    pub now: &'a Transaction,
+    /// Of rows that may be others now, in order.
+    pub keys: &'a [&'a [u8]],
+}
+
 impl Build {
     /// A round. Returns how many rows were noted.
     pub(super) fn catch_up(&mut self, tell: TellDuplicate<'_>) -> Result<usize> {
@@ -134,33 +145,48 @@ impl Build {
         self.table.followed.put_back(&kept);
         keys.sort_unstable();
         keys.dedup();
-        let sorters = self.remove_old(&now, &keys)?;
-        let found = self.insert_new(&now, sorters)?;
+        let round = Round {
+            table: &self.table,
+            was: &self.seen,
+            now: &now,
+            keys: &keys,
+        };
+        let found = match &self.product {
+            Product::Indexes(indexes) => {
+                let sorters = round.remove_old(indexes, sorters(indexes, &self.room))?;
+                round.insert_new(indexes, sorters)?
+            }
+            Product::Table(new) => {
+                new.catch_up(&round, tell)?;
+                None
+            }
+        };
         // The row is told of as the new view sees it.
         self.seen = now;
         self.refuse(found, tell)?;
         Ok(keys.len())
     }
+}
 
+impl Round<'_> {
     /// Removes the entries that these rows don't have any more, and has those sorted that they have now.
-    fn remove_old(&self, now: &Transaction, keys: &[&[u8]]) -> Result<Vec<Sorter>> {
-        let mut sorters = self.sorters();
-        let codecs: Vec<_> = self.indexes.iter().map(|index| &index.codec).collect();
+    fn remove_old(&self, indexes: &[OpenIndex], mut sorters: Vec<Sorter>) -> Result<Vec<Sorter>> {
+        let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
         let (mut old, mut new) = (Version::default(), Version::default());
         let (mut gone, mut came) = (Entry::default(), Entry::default());
-        let table = &*self.table;
-        for &key in keys {
+        let (table, now) = (self.table, self.now);
+        for &key in self.keys {
             now.check_interrupt()?;
-            let was = old.read(&self.seen, table, key)?;
+            let was = old.read(self.was, table, key)?;
             let is = new.read(now, table, key)?;
             // Of what one transaction wrote views see only the last.
             if was == is {
                 continue;
             }
-            let old = was.map(|_| old.row(&self.seen, table, &codecs, key));
+            let old = was.map(|_| old.row(self.was, table, &codecs, key));
             let new = is.map(|_| new.row(now, table, &codecs, key));
             let (old, new) = (old.transpose()?, new.transpose()?);
-            for (index, sorter) in self.indexes.iter().zip(&mut sorters) {
+            for (index, sorter) in indexes.iter().zip(&mut sorters) {
                 let has_gone = gone.make_of(index, old.as_ref(), key, was)?;
                 let has_come = came.make_of(index, new.as_ref(), key, is)?;
                 if gone.key == came.key {
@@ -177,10 +203,10 @@ impl Build {
         Ok(sorters)
     }
 
-    fn insert_new(&self, now: &Transaction, sorters: Vec<Sorter>) -> Result<Option<Duplicate>> {
-        for (number, (index, sorter)) in self.indexes.iter().zip(sorters).enumerate() {
-            if let Some(key) = insert_all(now, &self.table, index, sorter)? {
-                return Ok(Some((number, key)));
+    fn insert_new(&self, indexes: &[OpenIndex], sorters: Vec<Sorter>) -> Result<Option<Duplicate>> {
+        for (index, sorter) in indexes.iter().zip(sorters) {
+            if let Some(key) = insert_all(self.now, self.table, index, sorter)? {
+                return Ok(Some((index.name.clone(), key)));
             }
         }
         Ok(None)

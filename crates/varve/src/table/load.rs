@@ -41,14 +41,14 @@ use crate::base::{Error, GoingOn, PageNo, Result, RollPtr, RowHead};
 use crate::btree::{Loader, Seek, Tree};
 use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
 use crate::lock::TableMode;
-use crate::row::{Datum, RowRef, put_row_id};
+use crate::row::{Datum, RowRef};
 use crate::txn::{Counters, Transaction, TrxNumber};
 
 use super::build::{ASKED_EVERY, SortRoom, by_two_threads, check_interrupt, check_key};
 use super::bulk::move_counter;
 use super::external::{LoadedChains, row_limit};
 use super::sorter::Sorter;
-use super::write::encode_key;
+use super::write::clustered_key;
 use duplicate::{Duplicate, SameKeys};
 
 /// Bytes of a row's number, which the sorters carry along.
@@ -71,6 +71,8 @@ pub struct TableLoad {
     counted: Option<u64>,
     /// LOAD-1: the id is that of rows and entries, too.
     chains: LoadedChains,
+    /// A duplicate is refused by `finish`, which shows it, not earlier.
+    tells_late: bool,
     /// Something has failed (LOAD-2).
     is_over: bool,
     /// Buffers for a row's clustered key, its record, and an entry's key.
@@ -134,11 +136,17 @@ impl TableLoad {
             n: 0,
             counted: None,
             chains: LoadedChains { writer, next: 0 },
+            tells_late: false,
             is_over: false,
             key: Vec::new(),
             record: Vec::new(),
             entry: Vec::new(),
         })
+    }
+
+    /// Has `finish` show all duplicates.
+    pub(super) fn tell_late(&mut self) {
+        self.tells_late = true;
     }
 
     /// Takes the next row: one datum per column.
@@ -148,8 +156,18 @@ impl TableLoad {
     /// Those of an insert, and after one of them no other row is taken. That a row has the same key as
     /// another one may be found out in the end only.
     pub fn push(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
+        self.push_with(trx, None, values)
+    }
+
+    /// The same where hidden row ids are what they were in another table.
+    pub(super) fn push_with(
+        &mut self,
+        trx: &Transaction,
+        row_id: Option<&[u8]>,
+        values: &[Datum<'_>],
+    ) -> Result<()> {
         self.check_not_over(trx)?;
-        let pushed = self.take(trx, values);
+        let pushed = self.take(trx, row_id, values);
         self.is_over = pushed.is_err();
         pushed
     }
@@ -170,15 +188,17 @@ impl TableLoad {
         trx.check_active()
     }
 
-    fn take(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
+    fn take(
+        &mut self,
+        trx: &Transaction,
+        row_id: Option<&[u8]>,
+        values: &[Datum<'_>],
+    ) -> Result<()> {
         trx.check_interrupt()?;
         let table = self.table.clone();
         table.format.check_count(values)?;
         self.key.clear();
-        match table.def.has_row_id() {
-            true => put_row_id(table.draw_row_id()?, &mut self.key),
-            false => encode_key(&table, values, &mut self.key)?,
-        }
+        clustered_key(&table, row_id, values, &mut self.key)?;
         check_key(&table.clustered, &self.key)?;
         self.check_order()?;
         self.make_record(values, &|| trx.check_interrupt())?;
@@ -206,7 +226,8 @@ impl TableLoad {
             return Ok(());
         }
         // An insert would refuse it now, unless it has refused one for another index.
-        if last == &self.key[..] && !self.table.secondary.iter().any(|index| index.unique) {
+        let may_be_other = self.table.secondary.iter().any(|index| index.unique);
+        if last == &self.key[..] && !may_be_other && !self.tells_late {
             let index = self.table.clustered.name.clone();
             return Err(Error::DuplicateKey { index });
         }

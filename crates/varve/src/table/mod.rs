@@ -12,6 +12,7 @@ mod foreign;
 mod load;
 mod orphans;
 mod range;
+mod rebuild;
 mod rowlock;
 mod sorter;
 #[cfg(all(test, not(loom)))]
@@ -21,13 +22,14 @@ mod unique;
 mod version;
 mod write;
 
-pub use build::{Build, SortRoom, TellDuplicate};
+pub use build::{Build, Product, SortRoom, TellDuplicate};
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_quiet_table, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};
 pub use load::TableLoad;
 pub use orphans::find_orphans;
 pub use range::records_in_range;
+pub use rebuild::NewTable;
 pub use rowlock::lock_search_key;
 pub use sorter::remove_leftovers;
 pub use version::{AfterCut, Cuts, read_leaf, row_record};

@@ -104,6 +104,18 @@ pub fn insert_row(
     inserted.map(|()| raise_counter(table, values))
 }
 
+/// The same if its hidden row id, should it have one, is given: it is that of no other row.
+pub(super) fn insert_row_with(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    row_id: Option<&[u8]>,
+    values: &[Datum<'_>],
+) -> Result<()> {
+    let (how, by) = (OnDuplicate::default(), Cascade::default());
+    let inserted = insert_under(trx, table, row_id, values, how, by);
+    inserted.map(|()| raise_counter(table, values))
+}
+
 pub(super) fn insert_row_by(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -111,13 +123,21 @@ pub(super) fn insert_row_by(
     on_duplicate: OnDuplicate,
     by: Cascade<'_>,
 ) -> Result<()> {
+    insert_under(trx, table, None, values, on_duplicate, by)
+}
+
+fn insert_under(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    row_id: Option<&[u8]>,
+    values: &[Datum<'_>],
+    on_duplicate: OnDuplicate,
+    by: Cascade<'_>,
+) -> Result<()> {
     table.format.check_count(values)?;
     let mut key = std::mem::take(&mut trx.scratch.key);
     key.clear();
-    match table.def.has_row_id() {
-        true => put_row_id(table.draw_row_id()?, &mut key),
-        false => encode_key(table, values, &mut key)?,
-    }
+    clustered_key(table, row_id, values, &mut key)?;
     let done = whole(trx, |trx| {
         check_parents(trx, table, 0, values, by)?;
         let row = match inline_row(trx, table, values, key.len())? {
@@ -170,6 +190,22 @@ fn refuse_duplicate(
         {
             return duplicate(index);
         }
+    }
+    Ok(())
+}
+
+/// The clustered key of a row with these values; a hidden row id is drawn unless it is given.
+#[inline]
+pub(super) fn clustered_key(
+    table: &OpenTable,
+    row_id: Option<&[u8]>,
+    values: &[Datum<'_>],
+    key: &mut Vec<u8>,
+) -> Result<()> {
+    match (table.def.has_row_id(), row_id) {
+        (false, _) => encode_key(table, values, key)?,
+        (true, None) => put_row_id(table.draw_row_id()?, key),
+        (true, Some(id)) => key.extend_from_slice(id),
     }
     Ok(())
 }

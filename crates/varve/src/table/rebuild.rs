@@ -1,0 +1,218 @@
+//! A table that is made anew while it is used: another one gets its rows, and takes its place in the end.
+//!
+//! The new table is filled by a load (`load.rs`) with the rows that the build's view sees, and catches up with
+//! what is changed meanwhile in rounds (`catch_up.rs`). Its own name begins with `#`, so nobody uses it
+//! before it takes the place; views that are older than that don't read it (`OpenTable::created_by`). So it
+//! does not matter who wrote its rows, nor since when they are there.
+//!
+//! - **REBUILD-1** Between rounds the new table has a row for each that `Build::seen`'s view sees, with the
+//!   same values in the columns that both have and what the new table's definition says in new ones, and no
+//!   other row.
+//!
+//! A round is one transaction that inserts, updates and deletes as users do, with undo, since what is changed
+//! may be long values, any index and the clustered key, and is little beside the table. Rows may exchange what
+//! only one of them can have. So a row is updated where it is only if its keys in unique indexes stay; all
+//! others are deleted first and inserted again when no old one is left: what is a duplicate then (BUILD-1),
+//! some view would see.
+//!
+//! A row without a primary key keeps its hidden id, by which it is found again.
+
+use std::sync::Arc;
+
+use crate::base::{Error, GoingOn, Result};
+use crate::catalog::{OpenTable, TableDef};
+use crate::lock::TableMode;
+use crate::row::{ColumnDef, Datum, RowRef};
+use crate::txn::{Isolation, Transaction};
+
+use super::build::{ASKED_EVERY, SortRoom, TellDuplicate};
+use super::catch_up::{Round, Version};
+use super::cursor::{Cursor, KeyMatch, LockMode};
+use super::load::TableLoad;
+use super::version::read_leaf;
+use super::write::{CurrentRow, clustered_key, delete_row, insert_row_with, update_row};
+
+/// Where a column of the new table has its values from.
+enum Source {
+    /// The column of the old one at this position.
+    Column(usize),
+    /// It is new.
+    Value(Option<Vec<u8>>),
+}
+
+/// A table that gets another one's rows.
+pub struct NewTable {
+    pub(super) table: Arc<OpenTable>,
+    /// By column.
+    sources: Vec<Source>,
+}
+
+impl NewTable {
+    /// `table` is empty and has the columns of `def`, which says by their ids which ones are those of `old`,
+    /// and what others have in its rows.
+    pub fn new(table: Arc<OpenTable>, def: &TableDef, old: &TableDef) -> NewTable {
+        let source =
+            |column: &ColumnDef| match old.columns.iter().position(|own| own.id == column.id) {
+                Some(at) => Source::Column(at),
+                None => Source::Value(column.default.clone()),
+            };
+        let sources = def.columns.iter().map(source).collect();
+        NewTable { table, sources }
+    }
+
+    /// The new table's row of an old one.
+    fn values<'a>(&'a self, row: &RowRef<'a>) -> Result<Vec<Datum<'a>>> {
+        let columns = self.table.def.columns.iter().zip(&self.sources);
+        let value = |(column, source): (&ColumnDef, &'a Source)| {
+            let value = match source {
+                Source::Column(at) => row.get(*at),
+                Source::Value(value) => value.as_deref(),
+            };
+            match value.is_none() && !column.nullable {
+                false => Ok(value),
+                true => Err(Error::NullValue {
+                    column: column.name.clone(),
+                }),
+            }
+        };
+        columns.map(value).collect()
+    }
+
+    /// What the new table's row has as hidden row id, if it has one.
+    fn row_id<'k>(&self, old_key: &'k [u8]) -> Option<&'k [u8]> {
+        self.table.def.has_row_id().then_some(old_key)
+    }
+
+    /// A transaction that fills the table.
+    fn filler(&self, of: &Transaction) -> Transaction {
+        let mut filler = Transaction::begin(of.core().clone(), Isolation::RepeatableRead);
+        filler.wait_as(of);
+        // The old table's rows have parents, and nobody is this one's child.
+        filler.set_foreign_key_checks(false);
+        filler
+    }
+
+    /// Fills the table with what the view of `seen` sees of the old one.
+    pub(super) fn fill(
+        &self,
+        old: &Arc<OpenTable>,
+        room: SortRoom,
+        seen: &mut Transaction,
+        tell: TellDuplicate<'_>,
+        going_on: GoingOn<'_>,
+    ) -> Result<()> {
+        let mut filler = self.filler(seen);
+        let mut load = TableLoad::begin(&mut filler, &self.table, room)?;
+        load.tell_late();
+        let mut cursor = Cursor::open(old.clone(), 0)?;
+        let mut found = cursor.first(seen, LockMode::None)?;
+        let mut n = 0usize;
+        while found {
+            let row = cursor.row()?;
+            load.push_with(&filler, self.row_id(cursor.key()), &self.values(&row)?)?;
+            n += 1;
+            if n.is_multiple_of(ASKED_EVERY) {
+                going_on()?;
+            }
+            found = cursor.next(seen)?;
+        }
+        load.finish(&filler, tell)?;
+        filler.commit()
+    }
+
+    /// A round (REBUILD-1).
+    pub(super) fn catch_up(&self, round: &Round<'_>, tell: TellDuplicate<'_>) -> Result<()> {
+        let mut trx = self.filler(round.now);
+        trx.use_table(&self.table, TableMode::Exclusive)?;
+        let coming = self.remove_old(&mut trx, round)?;
+        let mut version = Version::default();
+        for key in coming {
+            trx.check_interrupt()?;
+            version.read(round.now, round.table, key)?;
+            let row = version.whole_row(round.now, round.table, key)?;
+            let values = self.values(&row)?;
+            let done = insert_row_with(&mut trx, &self.table, self.row_id(key), &values);
+            if let Err(Error::DuplicateKey { index }) = &done {
+                self.tell_other(&mut trx, index, &values, tell)?;
+            }
+            done?;
+        }
+        trx.commit()
+    }
+
+    /// Shows the row that is in the way of one with these values.
+    fn tell_other(
+        &self,
+        trx: &mut Transaction,
+        index: &str,
+        values: &[Datum<'_>],
+        tell: TellDuplicate<'_>,
+    ) -> Result<()> {
+        let number = self.table.def.index_number(index).unwrap_or_default();
+        let codec = &self.table.index_at(number)?.codec;
+        let key: Vec<Datum<'_>> = codec.columns().map(|column| values[column]).collect();
+        let mut cursor = Cursor::open(self.table.clone(), number)?;
+        if cursor.seek(trx, &key, KeyMatch::Exact, LockMode::Shared)? {
+            tell(index, &cursor.row()?);
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows that are not there any more, and updates those whose unique keys are the same.
+    /// Returns the keys of those that are to be inserted.
+    fn remove_old<'k>(&self, trx: &mut Transaction, round: &Round<'k>) -> Result<Vec<&'k [u8]>> {
+        let (was, now, from) = (round.was, round.now, round.table);
+        let (mut old, mut new) = (Version::default(), Version::default());
+        let (mut at, mut payload) = (Vec::new(), Vec::new());
+        let mut coming = Vec::new();
+        for &key in round.keys {
+            trx.check_interrupt()?;
+            let writers = (old.read(was, from, key)?, new.read(now, from, key)?);
+            // Of what one transaction wrote views see only the last.
+            if writers.0 == writers.1 {
+                continue;
+            }
+            let old = writers.0.map(|_| old.whole_row(was, from, key));
+            let new = writers.1.map(|_| new.whole_row(now, from, key));
+            let (old, new) = (old.transpose()?, new.transpose()?);
+            let new = new.as_ref().map(|row| self.values(row)).transpose()?;
+            let Some(old) = old else {
+                coming.extend(new.is_some().then_some(key));
+                continue;
+            };
+            let old = self.values(&old)?;
+            at.clear();
+            clustered_key(&self.table, self.row_id(key), &old, &mut at)?;
+            if !read_leaf(&self.table.clustered, &at, &mut payload)? {
+                let expected = "REBUILD-1: a row that was changed since";
+                return Err(self.table.clustered.damage_at(&at, expected, "none"));
+            }
+            let current = CurrentRow {
+                key: &at,
+                payload: &payload,
+            };
+            match new {
+                Some(new) if self.has_unique_keys_of(&new, &old)? => {
+                    update_row(trx, &self.table, current, &new)?;
+                }
+                new => {
+                    delete_row(trx, &self.table, current)?;
+                    coming.extend(new.is_some().then_some(key));
+                }
+            }
+        }
+        Ok(coming)
+    }
+
+    /// Whether two rows, which are one in the old table, have the same keys that no other row may have.
+    fn has_unique_keys_of(&self, a: &[Datum<'_>], b: &[Datum<'_>]) -> Result<bool> {
+        let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+        for index in self.table.indexes() {
+            if index.unique || index.id == self.table.clustered.id {
+                index.codec.encode_columns(a, &mut of_a)?;
+                index.codec.encode_columns(b, &mut of_b)?;
+            }
+        }
+        Ok(of_a == of_b)
+    }
+}
