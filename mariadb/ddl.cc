@@ -469,9 +469,8 @@ static bool adds_index(const Alter_inplace_info *alter)
   return alter->handler_flags & ADDS_INDEX;
 }
 
-// All rows are written anew.
-static const alter_table_operations REBUILDS= ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX |
-                                              ALTER_COLUMN_NOT_NULLABLE;
+// All rows are written anew. static const alter_table_operations REBUILDS= ALTER_RECREATE_TABLE |
+ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE;
 
 static bool changes_table(const Alter_inplace_info *alter)
 {
@@ -542,16 +541,15 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   // The server says what is wrong if it copies.
   if (!has_foreign_keys(m_table, foreign_keys_dropped(alter)) || loses_referenced_column(m_table, alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if ((alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX)) == ALTER_DROP_PK_INDEX)
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
   if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server makes another value of NULL if it copies.
   if ((alter->handler_flags & ALTER_COLUMN_NOT_NULLABLE) && (alter->ignore || !ha_thd()->is_strict_mode()))
-  {
-    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  }
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |

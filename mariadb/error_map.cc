@@ -29,7 +29,15 @@ int to_handler_code(THD *thd, varve_code code)
 
 int report(THD *thd, varve_code code)
 {
-  if (unsigned int number= own_words(code))
+  if (code == VARVE_NULL_VALUE)
+  {
+    // InnoDB's two errors, of which the first counts.
+    const char *column;
+    const ulonglong row= varve_last_error_null(&column);
+    my_error(WARN_DATA_TRUNCATED, MYF(0), column, ulong(row));
+    my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+  }
+  else if (unsigned int number= own_words(code))
     my_printf_error(number, "VARVE: %s", MYF(0), varve_last_error());
   return to_handler_code(thd, code);
 }

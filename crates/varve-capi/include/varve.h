@@ -70,7 +70,7 @@ typedef enum varve_code {
   VARVE_FOREIGN_DUPLICATE_KEY = 26,
   // While an index was built, more rows were changed than may be noted.
   VARVE_TOO_MANY_CHANGES = 27,
-  // A row has NULL in a column that is to take none.
+  // A row has NULL in a column that is to take none: see varve_last_error_null.
   VARVE_NULL_VALUE = 28,
 } varve_code;
 
@@ -839,6 +839,10 @@ const char *varve_last_error_child(void);
 
 // The index of the child that VARVE_FOREIGN_DUPLICATE_KEY was about. Valid as above.
 const char *varve_last_error_child_index(void);
+
+// Which row, of those that were looked at, VARVE_NULL_VALUE was about: 1 is the first. `column` is set to the
+// column's name, valid as above.
+uint64_t varve_last_error_null(const char **column);
 
 // What is wrong with the parent. Where columns are, `column` and `parent_column` are set to their names,
 // valid as above.

@@ -66,7 +66,7 @@ pub enum varve_code {
     VARVE_FOREIGN_DUPLICATE_KEY = 26,
     /// While an index was built, more rows were changed than may be noted.
     VARVE_TOO_MANY_CHANGES = 27,
-    /// A row has NULL in a column that is to take none.
+    /// A row has NULL in a column that is to take none: see varve_last_error_null.
     VARVE_NULL_VALUE = 28,
 }
 
@@ -118,6 +118,8 @@ struct LastError {
     fault: varve_parent_fault,
     column: CString,
     parent_column: CString,
+    /// Of VARVE_NULL_VALUE, with the column.
+    row: u64,
 }
 
 /// Why a table can't be the parent by a foreign key.
@@ -182,6 +184,7 @@ pub fn fail(e: Error) -> varve_code {
         | Error::ConstraintExists(of)
         | Error::CascadeTooDeep(of) => last.is_about(&of),
         Error::BadForeignKey(bad) => last.is_bad(&bad),
+        Error::NullValue { column, row } => (last.column, last.row) = (c_text(&column), row),
         Error::ForeignDuplicateKey { table, index } => {
             (last.child, last.child_index) = (c_text(&table), c_text(&index));
         }
@@ -254,6 +257,17 @@ pub extern "C" fn varve_last_error_child() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn varve_last_error_child_index() -> *const c_char {
     LAST.with_borrow(|last| last.child_index.as_ptr())
+}
+
+/// Which row, of those that were looked at, VARVE_NULL_VALUE was about: 1 is the first. `column` is set to
+/// the column's name, valid as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_last_error_null(column: *mut *const c_char) -> u64 {
+    LAST.with_borrow(|last| {
+        // SAFETY: CAPI-2.
+        unsafe { column.write(last.column.as_ptr()) };
+        last.row
+    })
 }
 
 /// What is wrong with the parent. Where columns are, `column` and `parent_column` are set to their names,

@@ -44,10 +44,11 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
 
 /// Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 /// once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
-/// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns that
-/// cease to take NULL, and new indexes together with other columns. A consistent view that is older than the
-/// end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of varve_redefinition_build
-/// or varve_redefinition_commit if a row has NULL where there is to be none. All else is as there.
+/// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
+/// that cease to take NULL, and new indexes together with other columns. A consistent view that is older
+/// than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
+/// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none. All
+/// else is as there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_rebuild_prepare(
     db: *const varve_db,

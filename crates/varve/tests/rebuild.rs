@@ -1,5 +1,5 @@
-//! Tables whose rows are written anew: what becomes of them, and what is refused. That they are used meanwhile is
-//! in `online_index.rs`, that they may be killed in `ddl_crash.rs`.
+//! Tables whose rows are written anew: what becomes of them, and what is refused. That they are used
+//! meanwhile is in `online_index.rs`, that they may be killed in `ddl_crash.rs`.
 
 #[path = "support/small.rs"]
 mod small;
@@ -134,7 +134,7 @@ fn nulls_are_refused() {
         .column("long", ColumnType::Bytes(100_000))
         .primary(&["n"]);
     let refused = db.rebuild_table(&def).unwrap_err();
-    let is_long = |e: &Error| matches!(e, Error::NullValue { column } if column == "long");
+    let is_long = |e: &Error| matches!(e, Error::NullValue { column, row: 1 } if column == "long");
     assert!(is_long(&refused), "{refused}");
     let mut trx = db.begin(Isolation::RepeatableRead);
     for n in 0..100 {

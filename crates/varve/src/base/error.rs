@@ -80,8 +80,8 @@ pub enum Error {
     InUse { path: PathBuf },
     /// While this index was built, more of its table's rows were changed than there is room to note.
     TooManyChanges { index: String, limit: usize },
-    /// A row has NULL in this column, which is to take none.
-    NullValue { column: String },
+    /// A row has NULL in this column, which is to take none: the `row`th that was looked at.
+    NullValue { column: String, row: u64 },
     /// The table's definition is newer than this transaction's read view.
     DefinitionChanged { table: String },
 }
@@ -289,9 +289,9 @@ impl fmt::Display for Error {
                 f,
                 "creating index {index} needs more than {limit} bytes to note which rows are changed meanwhile (online_alter_log_max_size); try again, or allow more"
             ),
-            Error::NullValue { column } => write!(
+            Error::NullValue { column, row } => write!(
                 f,
-                "a row has NULL in column {column}, which is to take none: give it a value first"
+                "row {row} has NULL in column {column}, which is to take none: give it a value first"
             ),
             Error::DefinitionChanged { table } => {
                 write!(

@@ -1,4 +1,5 @@
-//! What may change in a table's definition while its rows stay as they are, and what if they are written anew.
+//! What may change in a table's definition while its rows stay as they are, and what if they are written
+//! anew.
 //!
 //! A column is the one with its id, wherever it stands. Rows have their columns in the order of ids, and
 //! carry the schema version that they were written with (ROW-3). So columns change places at will, and a

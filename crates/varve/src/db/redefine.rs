@@ -144,10 +144,9 @@ impl PreparedRedefinition {
         self.inner.ddl.drop_foreign_key(prepared, name)
     }
 
-    /// Builds new indexes, or writes the rows, while others use the table; may be called again, when they have
-    /// changed it.
-    /// `tell` is shown a row whose values in the unique index of this name another row has, too: the error
-    /// `DuplicateKey` follows. After an error there is nothing to do but to drop it.
+    /// Builds new indexes, or writes the rows, while others use the table; may be called again, when they
+    /// have changed it. `tell` is shown a row whose values in the unique index of this name another row has,
+    /// too: the error `DuplicateKey` follows. After an error there is nothing to do but to drop it.
     pub fn build(&mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {
         let prepared = self.prepared.as_mut().expect("it is there until the end");
         self.inner.ddl.build(prepared, tell)

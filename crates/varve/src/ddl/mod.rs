@@ -491,8 +491,8 @@ impl Ddl {
     }
 
     /// Commits while the tables are marked as dropped, so that a transaction that waited for a lock finds
-    /// them gone. The caller keeps purge away until the table of that name is the new one: purge must not miss a
-    /// record of a renamed table.
+    /// them gone. The caller keeps purge away until the table of that name is the new one: purge must not
+    /// miss a record of a renamed table.
     fn retire<const N: usize>(&self, trx: Transaction, tables: [&OpenTable; N]) -> Result<TrxId> {
         let mark = |dropped| tables.iter().for_each(|table| table.set_dropped(dropped));
         mark(true);

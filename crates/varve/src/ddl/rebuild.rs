@@ -1,11 +1,11 @@
-//! ALTER TABLE that writes all rows anew, while others use the table: another primary key, columns that cease to
-//! take NULL, columns and indexes that come together, or nothing but rows in fresh pages.
+//! ALTER TABLE that writes all rows anew, while others use the table: another primary key, columns that
+//! cease to take NULL, columns and indexes that come together, or nothing but rows in fresh pages.
 //!
-//! It has the three steps of `redefine`. The new table is a table of its own until the end, `#rebuild-` and a
-//! number, which is filled and catches up (`table/rebuild.rs`). Then one transaction gives it the name, and
-//! takes the old one's definition away; the old one's file goes, and the new one's takes its place, as
-//! TRUNCATE has it. So it is either table after a crash, and the other one is dropped: by that transaction, or
-//! at the next start, which drops all tables that are called so.
+//! It has the three steps of `redefine`. The new table is a table of its own until the end, `#rebuild-` and
+//! a number, which is filled and catches up (`table/rebuild.rs`). Then one transaction gives it the name,
+//! and takes the old one's definition away; the old one's file goes, and the new one's takes its place, as
+//! TRUNCATE has it. So it is either table after a crash, and the other one is dropped: by that transaction,
+//! or at the next start, which drops all tables that are called so.
 //!
 //! - **REBUILD-2** Nothing but a rebuild that goes on has a table that is called `#rebuild-` and a number.
 

@@ -12,8 +12,8 @@
 //! prepared ones do; so nobody has to know about them. On a full disk they wait (RB-1). If the database is
 //! closed before, the rest is left, with its undo, to the next start (RB-2).
 //!
-//! **Files** are compared with the definitions by a third thread (`comparison`). A fourth one comes after both,
-//! and drops what rebuilds of tables have left (`ddl::rebuild`).
+//! **Files** are compared with the definitions by a third thread (`comparison`). A fourth one comes after
+//! both, and drops what rebuilds of tables have left (`ddl::rebuild`).
 //!
 //! - **REC-5** The checkpoint stays at or below where recovery began reading until no page lacks redo
 //!   (MAP-2), or what lacks it is marked as lost on disk; and until the files are compared.

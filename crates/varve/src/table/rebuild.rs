@@ -1,7 +1,7 @@
 //! A table that is made anew while it is used: another one gets its rows, and takes its place in the end.
 //!
-//! The new table is filled by a load (`load.rs`) with the rows that the build's view sees, and catches up with
-//! what is changed meanwhile in rounds (`catch_up.rs`). Its own name begins with `#`, so nobody uses it
+//! The new table is filled by a load (`load.rs`) with the rows that the build's view sees, and catches up
+//! with what is changed meanwhile in rounds (`catch_up.rs`). Its own name begins with `#`, so nobody uses it
 //! before it takes the place; views that are older than that don't read it (`OpenTable::created_by`). So it
 //! does not matter who wrote its rows, nor since when they are there.
 //!
@@ -9,11 +9,11 @@
 //!   same values in the columns that both have and what the new table's definition says in new ones, and no
 //!   other row.
 //!
-//! A round is one transaction that inserts, updates and deletes as users do, with undo, since what is changed
-//! may be long values, any index and the clustered key, and is little beside the table. Rows may exchange what
-//! only one of them can have. So a row is updated where it is only if its keys in unique indexes stay; all
-//! others are deleted first and inserted again when no old one is left: what is a duplicate then (BUILD-1),
-//! some view would see.
+//! A round is one transaction that inserts, updates and deletes as users do, with undo, since what is
+//! changed may be long values, any index and the clustered key, and is little beside the table. Rows may
+//! exchange what only one of them can have. So a row is updated where it is only if its keys in unique
+//! indexes stay; all others are deleted first and inserted again when no old one is left: what is a
+//! duplicate then (BUILD-1), some view would see.
 //!
 //! A row without a primary key keeps its hidden id, by which it is found again.
 
@@ -60,8 +60,8 @@ impl NewTable {
         NewTable { table, sources }
     }
 
-    /// The new table's row of an old one.
-    fn values<'a>(&'a self, row: &RowRef<'a>) -> Result<Vec<Datum<'a>>> {
+    /// The new table's row of an old one, the `n`th that is looked at.
+    fn values<'a>(&'a self, row: &RowRef<'a>, n: usize) -> Result<Vec<Datum<'a>>> {
         let columns = self.table.def.columns.iter().zip(&self.sources);
         let value = |(column, source): (&ColumnDef, &'a Source)| {
             let value = match source {
@@ -72,6 +72,7 @@ impl NewTable {
                 false => Ok(value),
                 true => Err(Error::NullValue {
                     column: column.name.clone(),
+                    row: n as u64,
                 }),
             }
         };
@@ -109,8 +110,9 @@ impl NewTable {
         let mut n = 0usize;
         while found {
             let row = cursor.row()?;
-            load.push_with(&filler, self.row_id(cursor.key()), &self.values(&row)?)?;
             n += 1;
+            let values = self.values(&row, n)?;
+            load.push_with(&filler, self.row_id(cursor.key()), &values)?;
             if n.is_multiple_of(ASKED_EVERY) {
                 going_on()?;
             }
@@ -126,11 +128,11 @@ impl NewTable {
         trx.use_table(&self.table, TableMode::Exclusive)?;
         let coming = self.remove_old(&mut trx, round)?;
         let mut version = Version::default();
-        for key in coming {
+        for (n, key) in (1..).zip(coming) {
             trx.check_interrupt()?;
             version.read(round.now, round.table, key)?;
             let row = version.whole_row(round.now, round.table, key)?;
-            let values = self.values(&row)?;
+            let values = self.values(&row, n)?;
             let done = insert_row_with(&mut trx, &self.table, self.row_id(key), &values);
             if let Err(Error::DuplicateKey { index }) = &done {
                 self.tell_other(&mut trx, index, &values, tell)?;
@@ -165,7 +167,7 @@ impl NewTable {
         let (mut old, mut new) = (Version::default(), Version::default());
         let (mut at, mut payload) = (Vec::new(), Vec::new());
         let mut coming = Vec::new();
-        for &key in round.keys {
+        for (n, &key) in (1..).zip(round.keys) {
             trx.check_interrupt()?;
             let writers = (old.read(was, from, key)?, new.read(now, from, key)?);
             // Of what one transaction wrote views see only the last.
@@ -175,12 +177,12 @@ impl NewTable {
             let old = writers.0.map(|_| old.whole_row(was, from, key));
             let new = writers.1.map(|_| new.whole_row(now, from, key));
             let (old, new) = (old.transpose()?, new.transpose()?);
-            let new = new.as_ref().map(|row| self.values(row)).transpose()?;
+            let new = new.as_ref().map(|row| self.values(row, n)).transpose()?;
             let Some(old) = old else {
                 coming.extend(new.is_some().then_some(key));
                 continue;
             };
-            let old = self.values(&old)?;
+            let old = self.values(&old, n)?;
             at.clear();
             clustered_key(&self.table, self.row_id(key), &old, &mut at)?;
             if !read_leaf(&self.table.clustered, &at, &mut payload)? {
