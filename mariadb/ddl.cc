@@ -469,8 +469,9 @@ static bool adds_index(const Alter_inplace_info *alter)
   return alter->handler_flags & ADDS_INDEX;
 }
 
-// All rows are written anew. static const alter_table_operations REBUILDS= ALTER_RECREATE_TABLE |
-ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE;
+// All rows are written anew.
+static const alter_table_operations REBUILDS= ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX |
+                                              ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE;
 
 static bool changes_table(const Alter_inplace_info *alter)
 {

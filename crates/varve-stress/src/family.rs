@@ -3,7 +3,7 @@
 //! Nobody keeps a journal of them. What must hold is that each row has its parent (KILL-8): a check that was
 //! left out while the parent's table was being replaced, or a cascade of which a crash left a part, shows.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fastrand::Rng;
 
 use crate::bank::end_of_connection;
@@ -68,7 +68,9 @@ pub fn change_until_killed(client: &mut Client, mut rng: Rng, round: &Round) -> 
                 Err(SqlError::Server { code, .. }) if REFUSALS.contains(&code) => {}
                 // A deadlock has rolled the transaction back, a timeout the statement.
                 Err(error) if error.is_conflict() => {}
-                Err(error) => return end_of_connection(error, round),
+                Err(error) => {
+                    return end_of_connection(error, round).context(statement);
+                }
             }
         }
     }
@@ -83,7 +85,9 @@ pub fn alter_until_killed(client: &mut Client, mut rng: Rng, round: &Round) -> R
                 Ok(_) => {}
                 Err(SqlError::Server { code, .. }) if REFUSALS.contains(&code) => {}
                 Err(error) if error.is_conflict() => {}
-                Err(error) => return end_of_connection(error, round),
+                Err(error) => {
+                    return end_of_connection(error, round).context(statement);
+                }
             }
         }
         let table = ["parents", "follows", "loses", "tree"][rng.usize(..4)];
@@ -94,7 +98,10 @@ pub fn alter_until_killed(client: &mut Client, mut rng: Rng, round: &Round) -> R
             1 => vec![format!(
                 "ALTER TABLE family.{table} DROP COLUMN IF EXISTS y, ALGORITHM=COPY"
             )],
-            2 => vec![format!("ALTER TABLE family.{table} FORCE, ALGORITHM=COPY")],
+            2 => {
+                let how = ["COPY", "INPLACE"][rng.usize(..2)];
+                vec![format!("ALTER TABLE family.{table} FORCE, ALGORITHM={how}")]
+            }
             _ => vec!["RENAME TABLE family.parents TO family.elders".into()],
         };
         // Somebody may have been in its way the last time.

@@ -307,13 +307,22 @@ fn scans(table: &str) -> (&'static str, &'static [&'static str]) {
 
 /// A change of the table's form; those of its rows that the load reads stay.
 fn alteration(table: &str, how: u32) -> String {
-    let what = match how % 6 {
+    let how = match how % 8 {
+        // It is to have no primary key.
+        5 | 6 if table == "mix_2" => 7,
+        how => how,
+    };
+    let what = match how {
         0 => "ADD INDEX IF NOT EXISTS extra (v, s)",
         1 => "DROP INDEX IF EXISTS extra",
         2 => "ADD COLUMN IF NOT EXISTS more VARCHAR(100) NOT NULL DEFAULT 'more'",
         3 => "DROP COLUMN IF EXISTS more",
         4 => {
             "ADD COLUMN IF NOT EXISTS doubled BIGINT AS (v * 2) VIRTUAL, ADD INDEX IF NOT EXISTS doubled (doubled)"
+        }
+        5 => "DROP PRIMARY KEY, ADD PRIMARY KEY (k, client)",
+        6 => {
+            "DROP PRIMARY KEY, ADD PRIMARY KEY (client, k), ADD COLUMN IF NOT EXISTS other INT, ADD INDEX IF NOT EXISTS other (other)"
         }
         _ => "FORCE",
     };
@@ -332,7 +341,7 @@ pub fn alter_until_killed(
         // Not the one in partitions: the server, whatever the engine, loses such a table if it is killed
         // while it puts the copy in its place (the copy stays behind as `#sql-alter-…`).
         let table = SHARED[rng.usize(..SHARED.len() - 1)];
-        let sql = match rng.u32(..12) {
+        let sql = match rng.u32(..14) {
             0 => "ANALYZE TABLE mix_3".into(),
             1 => format!(
                 "SET GLOBAL {}_flush_log_at_trx_commit = {}",

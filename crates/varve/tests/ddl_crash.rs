@@ -26,8 +26,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, Options, PreparedRedefinition,
-    RedefinitionWaits, Result, TableDef, Value,
+    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, LogLevel, Options,
+    PreparedRedefinition, RedefinitionWaits, Result, TableDef, Value,
 };
 
 fn options() -> Options {
@@ -35,10 +35,17 @@ fn options() -> Options {
         page_size: 4096,
         buffer_pool_bytes: 2 << 20,
         redo_capacity_bytes: 8 << 20,
-        logger: Some(Arc::new(|_, _| {})),
+        logger: Some(Arc::new(|level, message| {
+            if level == LogLevel::Warning && message.contains("put aside") {
+                WARNINGS.lock().unwrap().push(message.to_string());
+            }
+        })),
         ..Options::default()
     }
 }
+
+/// Of this process: a file is there that no table has. A crash leaves none.
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn definition(name: &str) -> TableDef {
     TableDef::new(name)
@@ -297,6 +304,7 @@ fn state(db: &Database) -> Tables {
 
 /// Tables are sound, and the files are theirs.
 fn check(db: &Database, context: &str) {
+    assert_eq!(*WARNINGS.lock().unwrap(), [""; 0], "{context}");
     for name in db.tables().unwrap() {
         let report = db.check_table(&db.table(&name).unwrap()).unwrap();
         assert_eq!(report.errors, [""; 0], "{context}: {name}");

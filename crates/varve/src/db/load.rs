@@ -300,7 +300,7 @@ impl Loader<'_> {
         let left = match std::mem::replace(&mut self.tables, TableFiles::Match) {
             TableFiles::Match => None,
             TableFiles::Found(found) => {
-                comparison.reconcile(&found)?;
+                comparison.reconcile(found)?;
                 None
             }
             TableFiles::MayDiffer if self.may_compare_later() && comparison.attach(map)? => {

@@ -93,7 +93,9 @@ impl Ddl {
         def.name.clone_from(&before.name);
         def.foreign_keys.clone_from(&planned.foreign_keys);
         self.check_columns_stay(&before, &def)?;
-        let children = self.children_renaming_columns(&old, &names)?;
+        let mut children = self.children_renaming_columns(&old, &names)?;
+        // It may be its own parent.
+        children.retain(|child| child.def.id != new.id());
         def.validate()?;
         let mut changed = vec![def.clone()];
         changed.extend(children.iter().map(|child| child.def.clone()));

@@ -88,13 +88,12 @@ impl FileComparison {
         let note = |message: &str| self.core.note(message);
         let spaces = &self.spaces;
         let (named, incomplete) = self.named()?;
-        let mut found = compare_by_name(&*self.disk, spaces.dir(), spaces, &named, &note)?;
+        let found = compare_by_name(&*self.disk, spaces.dir(), spaces, &named, &note)?;
         if map.is_some() && !self.passes_over_refusals {
             require_readable(&found)?;
         }
         // What decides is durable: the log goes on behind it.
         finish_removals(spaces, &found, &self.removed, &note)?;
-        found.retain(|file| (file.space.as_ref()).map_or(true, |id| !self.removed.contains(id)));
         let lacking = map.map_or(Vec::new(), PageMap::spaces);
         // Whether there is anything in a file that nobody names is in its redo, too.
         for last in lacking
@@ -103,7 +102,7 @@ impl FileComparison {
         {
             spaces.ensure(*last)?;
         }
-        reconcile(&self.core, spaces, &found, &named, incomplete)?;
+        reconcile(&self.core, spaces, &self.left_of(found), &named, incomplete)?;
         for last in lacking {
             let path = named.get(&last.space).map(|name| table_path(name));
             if let Some(path) = path {
@@ -121,11 +120,19 @@ impl FileComparison {
         self.mark_missing(&named)
     }
 
-    /// With files that are all open.
-    pub fn reconcile(&self, found: &[FoundFile]) -> Result<()> {
+    /// With files that were all opened, of which those that redo removes are gone.
+    pub fn reconcile(&self, found: Vec<FoundFile>) -> Result<()> {
         let (named, incomplete) = self.named()?;
-        reconcile(&self.core, &self.spaces, found, &named, incomplete)?;
+        let found = self.left_of(found);
+        reconcile(&self.core, &self.spaces, &found, &named, incomplete)?;
         self.mark_missing(&named)
+    }
+
+    /// Without those that redo removes.
+    fn left_of(&self, mut found: Vec<FoundFile>) -> Vec<FoundFile> {
+        let is_left = |id: &SpaceId| !self.removed.contains(id);
+        found.retain(|file| file.space.as_ref().map_or(true, is_left));
+        found
     }
 
     fn mark_missing(&self, named: &HashMap<SpaceId, String>) -> Result<()> {
