@@ -41,6 +41,11 @@
 
 namespace varve_plugin {
 
+bool collation_is_bytewise(CHARSET_INFO *charset)
+{
+  return (charset->state & MY_CS_BINSORT) && charset->mbminlen == 1;
+}
+
 namespace {
 
 constexpr size_t MAX_UNIT= 4;
@@ -73,11 +78,6 @@ struct Collation
 std::mutex collations_mutex;
 // By number. Null: not usable.
 std::map<uint, Collation *> collations;
-
-bool is_bytewise(CHARSET_INFO *charset)
-{
-  return (charset->state & MY_CS_BINSORT) && charset->mbminlen == 1;
-}
 
 // A text's weights for some levels, without padding, from the server.
 void server_weights(CHARSET_INFO *charset, uint flags, const uchar *text, size_t length, std::string *out)
@@ -125,7 +125,7 @@ size_t code_weights(CHARSET_INFO *charset, const uchar *text, size_t length, uch
 // The weights of a text on one level, without padding.
 void level_weights(const Collation &c, const Level &level, const uchar *text, size_t length, std::string *out)
 {
-  if (is_bytewise(c.charset))
+  if (collation_is_bytewise(c.charset))
     out->assign(reinterpret_cast<const char *>(text), length);
   else if (c.recipe == Recipe::BY_CODE)
   {
@@ -253,7 +253,7 @@ bool find_levels(Collation *c)
     if (levels ? !(levels & (1U << i)) : i)
       continue;
     Level level{levels ? uint(MY_STRXFRM_LEVEL1) << i : 0U, 1, {' '}};
-    if (!is_bytewise(charset))
+    if (!collation_is_bytewise(charset))
     {
       std::string weight;
       server_weights(charset, level.flags, reinterpret_cast<const uchar *>(space.data()), space.size(),
@@ -393,7 +393,7 @@ bool find_collation(void *, uint32_t id, varve_collation *out)
     return false;
   out->name= charset->coll_name.str;
   out->version= c->version.c_str();
-  out->bytewise= is_bytewise(charset);
+  out->bytewise= collation_is_bytewise(charset);
   if (c->pad && c->levels.size() == 1)
   {
     out->pad_unit= uint8_t(c->levels[0].unit);

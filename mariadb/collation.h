@@ -11,6 +11,9 @@ namespace varve_plugin {
 // it.
 bool collation_usable(CHARSET_INFO *charset);
 
+// Whether texts weigh what their bytes are, so that the engine can read them back from keys.
+bool collation_is_bytewise(CHARSET_INFO *charset);
+
 // varve_options::find_collation
 bool find_collation(void *, uint32_t id, varve_collation *out);
 

@@ -72,8 +72,9 @@ public:
   void try_semi_consistent_read(bool yes) override;
   bool was_semi_consistent_read() override;
 
-  // What the optimizer hands down: conditions on an index's columns, and many ranges at once.
+  // What the optimizer hands down: conditions on an index's columns, sets of positions, and many ranges at once.
   Item *idx_cond_push(uint index, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
   int multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode,
                             HANDLER_BUFFER *buffer) override;
   int multi_range_read_next(range_id_t *range) override;
@@ -188,8 +189,10 @@ private:
   bool checks_hash(enum ha_rkey_function find) const;
   int start_search();
   int set_limit(decltype(varve_cursor_set_end) *set, const key_range *limit, bool inclusive);
-  static varve_verdict ask_about_entry(void *handler, const varve_value *row);
-  varve_verdict check_entry(const varve_value *row);
+  static varve_verdict ask_about_entry(void *handler, const varve_value *row, const uint8_t *position,
+                                       uint32_t length);
+  bool fits_index_condition(const varve_value *row);
+  void set_position(const uint8_t *at, uint length);
   int fetch_whole(uchar *buf);
   const MY_BITMAP *wanted_columns() const;
   void release_values();

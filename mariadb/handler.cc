@@ -2,6 +2,7 @@
 
 #include "ha_varve.h"
 
+#include "collation.h"
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
@@ -40,8 +41,9 @@ handler::Table_flags ha_varve::table_flags() const
   return flags;
 }
 
-// Whether a value of this field can be had from a key: not from collation weights, and minus zero is zero
-// there.
+// Whether a value of this field can be had from a key: not from a collation's weights, unless these are the
+// text's bytes. A key of a PAD SPACE collation has no spaces at its end, and neither has a CHAR; a VARCHAR may
+// have some. Minus zero is zero in a key, but the engine reads the row there.
 static bool readable_in_key(const KEY_PART_INFO &part)
 {
   const Field *field= part.field;
@@ -49,12 +51,12 @@ static bool readable_in_key(const KEY_PART_INFO &part)
     return false;
   switch (field->real_type())
   {
-  case MYSQL_TYPE_FLOAT:
-  case MYSQL_TYPE_DOUBLE:
-    return false;
   case MYSQL_TYPE_STRING:
   case MYSQL_TYPE_VARCHAR:
-    return field->sort_charset() == &my_charset_bin;
+    if (field->sort_charset() == &my_charset_bin)
+      return true;
+    return collation_is_bytewise(field->charset()) &&
+           (field->real_type() == MYSQL_TYPE_STRING || field->charset()->state & MY_CS_NOPAD);
   default:
     return true;
   }
@@ -81,8 +83,8 @@ ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
   const uint last= std::min(part, key.ext_key_parts - 1);
   for (uint i= all_parts ? 0 : last; i <= last; i++)
     if (!readable_in_key(key.key_part[i]))
-      return flags | HA_DO_INDEX_COND_PUSHDOWN;
-  return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_KEYREAD_ONLY;
+      return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
+  return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN | HA_KEYREAD_ONLY;
 }
 
 // The engine's clustered index is number 0; the server's primary key is usually, but not always, its first.
@@ -377,9 +379,12 @@ int ha_varve::open_index(uint engine_index)
     return failed(code);
   my_bitmap_init(&index.covered, nullptr, table_share->fields);
   my_bitmap_init(&index.uncovered, nullptr, table_share->fields);
-  for (uint column= 0; column < m_row_plan.size(); column++)
-    if (varve_cursor_covers(index.cursor, column))
-      bitmap_set_bit(&index.covered, m_row_plan.field_index(column));
+  for (const Column &column : m_row_plan.columns())
+  {
+    const varve_coverage coverage= varve_cursor_covers(index.cursor, column.number);
+    if (coverage == VARVE_COVERS_ALL || (coverage == VARVE_COVERS_UNPADDED && column.layout == Column::CHAR))
+      bitmap_set_bit(&index.covered, column.field_index);
+  }
   for (uint number : {server_index(engine_index), table_share->primary_key})
     for (uint part= 0; number != MAX_KEY && part < table->key_info[number].user_defined_key_parts; part++)
       bitmap_set_bit(&index.uncovered, table->key_info[number].key_part[part].fieldnr - 1);
@@ -433,7 +438,8 @@ int ha_varve::start_search()
   index.wanted.tell(index.cursor, m_row_plan, index.gives_covered ? &index.covered : wanted_columns());
   if (suffice != index.keys_suffice)
     varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
-  const bool filter= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
+  const bool filter= (pushed_idx_cond && pushed_idx_cond_keyno == active_index) ||
+                     (pushed_rowid_filter && rowid_filter_is_active);
   if (filter != index.has_filter)
     varve_cursor_set_filter(index.cursor, (index.has_filter= filter) ? ask_about_entry : nullptr, this);
   const key_range *begin= m_range_begin, *end= m_range_end;
@@ -699,6 +705,13 @@ void ha_varve::position(const uchar *)
   const uint room= ref_length - POSITION_LENGTH_BYTES;
   const uint8_t *at= ref;
   const uint length= !m_current || settle() ? 0 : std::min(varve_cursor_position(m_current, &at), room);
+  set_position(at, length);
+}
+
+// `length` is that of an engine's position, at most.
+void ha_varve::set_position(const uint8_t *at, uint length)
+{
+  const uint room= ref_length - POSITION_LENGTH_BYTES;
   memmove(ref, at, length);
   memset(ref + length, 0, room - length);
   mi_int2store(ref + room, length);

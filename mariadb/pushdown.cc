@@ -1,14 +1,22 @@
-// pushdown.cc: index condition pushdown and multi-range reads.
+// pushdown.cc: index condition pushdown, filters by row ids, and multi-range reads.
 //
 // Index conditions: the part of a WHERE clause that needs nothing but an index's columns is asked about each
 // entry, on a copy and without any latch, before its row is locked or fetched. An entry whose condition is
 // false is passed over, and its row stays unlocked: a transaction that gives the row a key that fits has to
 // make a new entry.
 //
+// A condition on FLOAT or DOUBLE columns is asked only where it takes minus zero for zero, as keys do.
+//
+// Filters by row ids: the server has read another index's range and knows the positions of the rows that are
+// worth a look. A secondary entry names its row, so it is asked for that, too, behind the condition. Searches
+// of the clustered index, where the row is at hand, ask neither.
+//
 // Multi-range reads are the server's own: it sorts keys or positions and calls the handler. While it collects
 // positions it reads keys only, with a second handler on the same table.
 
 #include "ha_varve.h"
+
+#include "rowid_filter.h"
 
 using namespace varve_plugin;
 
@@ -39,35 +47,103 @@ static bool reads_only(Item *condition, const TABLE *table, const MY_BITMAP *fie
   return true;
 }
 
+// Whether a part of a condition has a floating-point column of the table somewhere.
+static bool has_floats(Item *part, const TABLE *table)
+{
+  List<Item_field> items;
+  part->walk(&Item::collect_item_field_processor, false, &items);
+  List_iterator_fast<Item_field> it(items);
+  while (const Item_field *item= it++)
+  {
+    const enum_field_types type= item->field->real_type();
+    if (item->field->table == table && (type == MYSQL_TYPE_FLOAT || type == MYSQL_TYPE_DOUBLE))
+      return true;
+  }
+  return false;
+}
+
+// Whether a condition is the same of minus zero as of zero: floating-point columns are compared as they are.
+static bool ignores_sign_of_zero(Item *condition, const TABLE *table)
+{
+  if (!has_floats(condition, table))
+    return true;
+  if (condition->type() == Item::COND_ITEM)
+  {
+    List_iterator_fast<Item> it(*static_cast<Item_cond *>(condition)->argument_list());
+    while (Item *part= it++)
+      if (!ignores_sign_of_zero(part, table))
+        return false;
+    return true;
+  }
+  if (condition->type() != Item::FUNC_ITEM)
+    return false;
+  const Item_func *func= static_cast<Item_func *>(condition);
+  switch (func->functype())
+  {
+  case Item_func::EQ_FUNC:
+  case Item_func::EQUAL_FUNC:
+  case Item_func::NE_FUNC:
+  case Item_func::LT_FUNC:
+  case Item_func::LE_FUNC:
+  case Item_func::GT_FUNC:
+  case Item_func::GE_FUNC:
+  case Item_func::BETWEEN:
+  case Item_func::ISNULL_FUNC:
+  case Item_func::ISNOTNULL_FUNC:
+    break;
+  default:
+    return false;
+  }
+  for (uint i= 0; i < func->argument_count(); i++)
+    if (func->arguments()[i]->real_item()->type() != Item::FIELD_ITEM && has_floats(func->arguments()[i], table))
+      return false;
+  return true;
+}
+
 // Returns what of the condition the server has to check itself: all or nothing.
 Item *ha_varve::idx_cond_push(uint index, Item *condition)
 {
   const uint number= engine_index(index);
-  if (open_index(number) || !reads_only(condition, table, &m_indexes[number].covered))
+  if (open_index(number) || !reads_only(condition, table, &m_indexes[number].covered) ||
+      !ignores_sign_of_zero(condition, table))
     return condition;
   pushed_idx_cond= condition;
   pushed_idx_cond_keyno= index;
   return nullptr;
 }
 
-varve_verdict ha_varve::ask_about_entry(void *handler, const varve_value *row)
+// The server fills the filter before the search that it is for, with positions that this handler gave.
+bool ha_varve::rowid_filter_push(Rowid_filter *filter)
 {
-  return static_cast<ha_varve *>(handler)->check_entry(row);
+  pushed_rowid_filter= filter;
+  return false;
 }
 
-varve_verdict ha_varve::check_entry(const varve_value *row)
+varve_verdict ha_varve::ask_about_entry(void *handler, const varve_value *row, const uint8_t *position,
+                                        uint32_t length)
 {
-  THD *thd= table->in_use;
-  if (thd_kill_level(thd) > THD_ABORT_SOFTLY)
+  ha_varve *h= static_cast<ha_varve *>(handler);
+  if (thd_kill_level(h->table->in_use) > THD_ABORT_SOFTLY)
     return VARVE_INTERRUPT;
-  if (!pushed_idx_cond)
+  if (!h->fits_index_condition(row))
+    return VARVE_UNWANTED;
+  if (!h->pushed_rowid_filter || !h->rowid_filter_is_active)
     return VARVE_WANTED;
+  h->set_position(position, length);
+  return h->pushed_rowid_filter->check(reinterpret_cast<char *>(h->ref)) ? VARVE_WANTED : VARVE_UNWANTED;
+}
+
+bool ha_varve::fits_index_condition(const varve_value *row)
+{
+  if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index)
+    return true;
+  THD *thd= table->in_use;
   m_row_plan.to_record(row, m_index->covered, table->record[0]);
   status_var_increment(thd->status_var.ha_icp_attempts);
   if (!pushed_idx_cond->val_bool())
-    return VARVE_UNWANTED;
+    return false;
   status_var_increment(thd->status_var.ha_icp_match);
-  return VARVE_WANTED;
+  return true;
 }
 
 int ha_varve::multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode,

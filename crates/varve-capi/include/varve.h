@@ -74,6 +74,14 @@ typedef enum varve_code {
   VARVE_NULL_VALUE = 28,
 } varve_code;
 
+// How much of a column's values can be had from an index's keys.
+typedef enum varve_coverage {
+  VARVE_COVERS_NOTHING = 0,
+  // All but the spaces at their ends, and whether there were any.
+  VARVE_COVERS_UNPADDED = 1,
+  VARVE_COVERS_ALL = 2,
+} varve_coverage;
+
 // Whether a row is wanted, as far as its entry in a secondary index tells.
 typedef enum varve_verdict {
   VARVE_WANTED = 0,
@@ -269,9 +277,13 @@ typedef struct varve_bound {
   bool inclusive;
 } varve_bound;
 
-// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies
-// mean nothing. It must not use the cursor, nor the transaction.
-typedef enum varve_verdict (*varve_filter_fn)(void *context, const struct varve_value *row);
+// Decides on an entry. `row` has one value for each column; those of columns of which varve_cursor_covers
+// says VARVE_COVERS_NOTHING mean nothing, and a floating-point 0 may be −0. `position` is the row's, as
+// varve_cursor_position gives it. It must not use the cursor, nor the transaction.
+typedef enum varve_verdict (*varve_filter_fn)(void *context,
+                                              const struct varve_value *row,
+                                              const uint8_t *position,
+                                              uint32_t position_len);
 
 // How changed pages are written.
 typedef struct varve_flush_options {
@@ -634,8 +646,8 @@ enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t inde
 
 void varve_cursor_close(struct varve_cursor *cursor);
 
-// Whether the value of a column can be had from the index's keys alone.
-bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
+// How much of the values of a column can be had from the index's keys alone.
+enum varve_coverage varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 
 // Says whether the caller will look at no other columns of the rows that it searches for from now on than at
 // those that the index covers. Values of others then mean nothing, and rows need not be fetched for them.

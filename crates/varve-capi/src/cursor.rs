@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-use varve::{Cursor, Datum, DatumBuf, Error, KeyMatch, LockMode, Table, Transaction};
+use varve::{Cursor, Datum, DatumBuf, Error, KeyMatch, LockMode, Readable, Table, Transaction};
 
 use crate::choice::{choice, chosen};
 use crate::error::guard;
@@ -70,31 +70,50 @@ pub enum varve_verdict {
     VARVE_INTERRUPT = 2,
 }
 
-/// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies
-/// mean nothing. It must not use the cursor, nor the transaction.
+/// How much of a column's values can be had from an index's keys.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_coverage {
+    VARVE_COVERS_NOTHING = 0,
+    /// All but the spaces at their ends, and whether there were any.
+    VARVE_COVERS_UNPADDED = 1,
+    VARVE_COVERS_ALL = 2,
+}
+
+/// Decides on an entry. `row` has one value for each column; those of columns of which varve_cursor_covers
+/// says VARVE_COVERS_NOTHING mean nothing, and a floating-point 0 may be −0. `position` is the row's, as
+/// varve_cursor_position gives it. It must not use the cursor, nor the transaction.
 pub type varve_filter_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
         row: *const varve_value,
+        position: *const u8,
+        position_len: u32,
     ) -> MaybeUninit<varve_verdict>,
 >;
 
 /// C's filter, with what it is given.
 struct Filter {
-    ask: unsafe extern "C" fn(*mut c_void, *const varve_value) -> MaybeUninit<varve_verdict>,
+    ask: unsafe extern "C" fn(
+        *mut c_void,
+        *const varve_value,
+        *const u8,
+        u32,
+    ) -> MaybeUninit<varve_verdict>,
     context: *mut c_void,
     row: Vec<varve_value>,
-    key_columns: Vec<(usize, bool)>,
+    key_columns: Vec<(usize, Readable)>,
 }
 
 // SAFETY: a cursor's handle is used by one thread at a time, and the filter only through it.
 unsafe impl Send for Filter {}
 
 impl Filter {
-    fn wants(&mut self, values: &DatumBuf) -> varve::Result<bool> {
+    fn wants(&mut self, values: &DatumBuf, position: &[u8]) -> varve::Result<bool> {
         fill(&mut self.row, &self.key_columns, values);
-        // SAFETY: CAPI-2; the row outlives the call.
-        let answer = unsafe { (self.ask)(self.context, self.row.as_ptr()) };
+        let (at, len) = (position.as_ptr(), position.len() as u32);
+        // SAFETY: CAPI-2; row and position outlive the call.
+        let answer = unsafe { (self.ask)(self.context, self.row.as_ptr(), at, len) };
         match chosen("the filter's answer", answer)? {
             varve_verdict::VARVE_WANTED => Ok(true),
             varve_verdict::VARVE_UNWANTED => Ok(false),
@@ -253,12 +272,27 @@ pub unsafe extern "C" fn varve_cursor_close(cursor: *mut varve_cursor) {
     drop(unsafe { Box::from_raw(cursor) });
 }
 
-/// Whether the value of a column can be had from the index's keys alone.
+/// How much of the values of a column can be had from the index's keys alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_cursor_covers(cursor: *const varve_cursor, column: u32) -> bool {
+pub unsafe extern "C" fn varve_cursor_covers(
+    cursor: *const varve_cursor,
+    column: u32,
+) -> varve_coverage {
     // SAFETY: CAPI-2.
     let c = unsafe { &*cursor };
-    c.rows.key_columns().contains(&(column as usize, true))
+    let parts = c.rows.key_columns().iter();
+    let of_column = parts.filter(|(c, _)| *c == column as usize);
+    of_column.fold(
+        varve_coverage::VARVE_COVERS_NOTHING,
+        |best, (_, readable)| match readable {
+            Readable::No => best,
+            Readable::Unpadded if best == varve_coverage::VARVE_COVERS_NOTHING => {
+                varve_coverage::VARVE_COVERS_UNPADDED
+            }
+            Readable::Unpadded => best,
+            Readable::Whole => varve_coverage::VARVE_COVERS_ALL,
+        },
+    )
 }
 
 /// Says whether the caller will look at no other columns of the rows that it searches for from now on than at
@@ -374,7 +408,9 @@ pub unsafe extern "C" fn varve_cursor_set_filter(
         row: vec![varve_value::NULL; c.rows.columns()],
         key_columns: c.rows.key_columns().to_vec(),
     };
-    (c.cursor).set_filter(Some(Box::new(move |values| filter.wants(values))));
+    (c.cursor).set_filter(Some(Box::new(move |values, position| {
+        filter.wants(values, position)
+    })));
 }
 
 /// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of

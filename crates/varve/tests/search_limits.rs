@@ -172,12 +172,14 @@ fn filters_see_keys_and_leave_other_rows_unlocked() {
         let mut trx = db.begin(Isolation::RepeatableRead);
         let mut cursor = table.cursor(1).unwrap();
         let log = asked.clone();
-        cursor.set_filter(Some(Box::new(move |key| {
+        cursor.set_filter(Some(Box::new(move |key, position| {
             let int = |i| {
                 key.get(i)
                     .map(|v| i64::from_le_bytes(v.try_into().unwrap()))
             };
             let (k, a, b) = (int(0), int(1).unwrap(), int(2).unwrap());
+            let bytes = |int: i64| (int as u64 ^ 1 << 63).to_be_bytes();
+            assert_eq!(position, [bytes(a), bytes(b)].concat(), "the entry's row");
             log.lock().unwrap().push((k, a * 10 + b));
             Ok(b == 3)
         })));
@@ -210,7 +212,7 @@ fn filters_see_keys_and_leave_other_rows_unlocked() {
         }
         other.rollback().unwrap();
 
-        cursor.set_filter(Some(Box::new(|_| Err(Error::Interrupted))));
+        cursor.set_filter(Some(Box::new(|_, _| Err(Error::Interrupted))));
         let stopped = cursor.first(&mut trx, mode);
         assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
         cursor.set_filter(None);
@@ -309,4 +311,52 @@ fn an_entry_is_as_long_as_a_page_permits() {
         trx.commit().unwrap();
         assert_eq!(db.check_table(&table).unwrap().errors, [""; 0]);
     }
+}
+
+/// A key has 0 for −0 (KEY-5): whoever reads keys only gets the row there, and nowhere else.
+#[test]
+fn rows_are_read_where_a_key_may_have_lost_a_sign() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let def = TableDef::new("a/f")
+        .column("id", ColumnType::i64())
+        .nullable("d", ColumnType::Double)
+        .primary(&["id"])
+        .index("by_d", &["d"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let stored = [Some(-1.5), Some(-0.0), Some(0.0), None, Some(f64::MAX)];
+    for (id, d) in stored.iter().enumerate() {
+        let row = [(id as i64).into(), d.map_or(Value::Null, Value::Double)];
+        (trx.insert(&table, &table.def().row(&row).unwrap().datums())).unwrap();
+    }
+    trx.commit().unwrap();
+
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(1).unwrap();
+    cursor.set_keys_suffice(true);
+    let mut found = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut seen = 0;
+    while found {
+        let from_key = match cursor.key_values().unwrap() {
+            Some(values) => Some(values.iter().map(|v| v.map(<[u8]>::to_vec)).collect()),
+            None => None,
+        };
+        let is_from_key = from_key.is_some();
+        let values: Vec<Option<Vec<u8>>> = from_key.unwrap_or_else(|| {
+            let row = cursor.row().unwrap();
+            [1, 0].map(|c| row.get(c).map(<[u8]>::to_vec)).to_vec()
+        });
+        let id = u64::from_le_bytes(values[1].as_deref().unwrap().try_into().unwrap());
+        let want = stored[id as usize];
+        assert_eq!(values[0], want.map(|d| d.to_le_bytes().to_vec()));
+        assert_eq!(is_from_key, want != Some(0.0), "{want:?}");
+        seen += 1;
+        found = cursor.next(&mut trx).unwrap();
+    }
+    assert_eq!(seen, stored.len());
+    drop(cursor);
+    trx.rollback().unwrap();
+    drop(table);
+    db.close().unwrap();
 }

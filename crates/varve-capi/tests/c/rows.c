@@ -148,14 +148,17 @@ static void read_portions(const varve_txn *txn, const varve_table *table)
 }
 
 // Wants odd numbers; the name is text, which keys don't give back.
-static varve_verdict odd_only(void *asked, const varve_value *row)
+static varve_verdict odd_only(void *asked, const varve_value *row, const uint8_t *position, uint32_t length)
 {
+  CHECK(position && length);
   ++*(int *) asked;
   return as_number(row[0]) % 2 ? VARVE_WANTED : VARVE_UNWANTED;
 }
 
-static varve_verdict stop(void *context, const varve_value *row)
+static varve_verdict stop(void *context, const varve_value *row, const uint8_t *position, uint32_t length)
 {
+  (void) position;
+  (void) length;
   (void) context;
   (void) row;
   return VARVE_INTERRUPT;
@@ -167,7 +170,8 @@ static void read_some(const varve_txn *txn, const varve_table *table)
   const varve_value *row;
   int asked= 0;
   OK(varve_cursor_open(table, 1, &c));
-  CHECK(varve_cursor_covers(c, 0) && !varve_cursor_covers(c, 1));
+  CHECK(varve_cursor_covers(c, 0) == VARVE_COVERS_ALL);
+  CHECK(varve_cursor_covers(c, 1) == VARVE_COVERS_NOTHING);
   varve_cursor_set_filter(c, odd_only, &asked);
   OK(varve_cursor_first(c, txn, VARVE_SHARED, &row));
   CHECK(as_number(row[0]) == 3 && equals(row[1], "bob"));

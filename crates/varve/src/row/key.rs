@@ -13,6 +13,12 @@
 //! start with the encoding of those n values: a search by fewer parts is a search by prefix, and
 //! [`successor`] of the prefix is where it ends.
 //!
+//! A key gives values back as far as [`Readable`] says. It can't say which zero a floating-point value was,
+//! because −0 and 0 are equal, in unique indexes, too:
+//!
+//! - **KEY-5** A key without floating-point zeros gives each [`Whole`](Readable::Whole) value as it was stored.
+//!   Whoever wants values of another one reads the row.
+//!
 //! - **KEY-3** The own parts of a key are at most [`MAX_KEY_BYTES`] long, a secondary entry's key with its
 //!   clustered key as long as a page of its tree permits (`page::max_key`); longer ones are refused when a
 //!   row is written, not when it is searched.
@@ -52,9 +58,21 @@ pub(super) struct PartCodec {
     pub(super) prefix: usize,
     pub(super) kind: Kind,
     /// See [`KeyCodec::readable`].
-    pub(super) readable: bool,
+    pub(super) readable: Readable,
     /// For messages.
     def: ColumnDef,
+}
+
+/// Whether the value of a part can be read back from a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readable {
+    /// Not at all: beginnings of values, and texts whose weights are not their bytes.
+    No,
+    /// All but the spaces at its end, and whether there were any: texts that are padded, under collations
+    /// that weigh bytes.
+    Unpadded,
+    /// As it was stored; floating point only where [`KeyCodec::is_exact`] says so.
+    Whole,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +118,10 @@ impl KeyCodec {
                 nullable: def.nullable,
                 flip: if p.descending { 0xff } else { 0 },
                 prefix,
-                readable: prefix == usize::MAX && kind.is_readable(),
+                readable: match prefix {
+                    usize::MAX => kind.readable(),
+                    _ => Readable::No,
+                },
                 kind,
                 def: def.clone(),
             })
@@ -208,10 +229,29 @@ impl KeyCodec {
             .all(|p| old.get(p.column) == new[p.column])
     }
 
-    /// Can the value of part `part` be read back from a key, exactly as it was stored? Not for prefixes,
-    /// floating point (−0) and text under collations that change or pad it.
-    pub fn readable(&self, part: usize) -> bool {
+    /// Can the value of part `part` be read back from a key?
+    pub fn readable(&self, part: usize) -> Readable {
         self.parts[part].readable
+    }
+
+    /// Does the index have floating-point columns? Then a key may be one that is not exact.
+    pub fn has_floats(&self) -> bool {
+        self.parts.iter().any(|p| p.kind.is_float())
+    }
+
+    /// Are the floating-point values that [`decode`](Self::decode) reads from `key` those that were stored?
+    /// Zeros may have been −0 (KEY-5). Total on any bytes.
+    pub fn is_exact(&self, key: &[u8]) -> Result<bool, Damage> {
+        let (mut at, mut value) = (0, Vec::new());
+        for part in &self.parts {
+            value.clear();
+            let (len, is_value) = part.decode(&key[at..], part.readable, &mut value)?;
+            if is_value && part.kind.is_float() && value.iter().all(|b| *b == 0) {
+                return Ok(false);
+            }
+            at += len;
+        }
+        Ok(true)
     }
 
     /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those that are not
@@ -245,7 +285,7 @@ impl KeyCodec {
         let mut unused = Vec::new();
         for part in &self.parts {
             let rest = key.get(at..).unwrap_or_default();
-            at += part.decode(rest, false, &mut unused)?.0;
+            at += part.decode(rest, Readable::No, &mut unused)?.0;
             ends.push(at);
         }
         Ok(())
@@ -253,13 +293,17 @@ impl KeyCodec {
 }
 
 impl Kind {
-    /// Whether a key holds the whole value as it was.
-    fn is_readable(&self) -> bool {
+    /// How much of a value a key holds that has all of it.
+    fn readable(&self) -> Readable {
         match self {
-            Kind::Int { .. } | Kind::Fixed { .. } | Kind::Bytes => true,
-            Kind::Text(c) => c.is_bytewise() && c.pad() == Pad::None,
-            Kind::Float | Kind::Double => false,
+            Kind::Text(c) if !c.is_bytewise() => Readable::No,
+            Kind::Text(c) if c.pad() != Pad::None => Readable::Unpadded,
+            _ => Readable::Whole,
         }
+    }
+
+    fn is_float(&self) -> bool {
+        matches!(self, Kind::Float | Kind::Double)
     }
 }
 
@@ -340,7 +384,7 @@ impl PartCodec {
     fn decode(
         &self,
         key: &[u8],
-        readable: bool,
+        readable: Readable,
         out: &mut Vec<u8>,
     ) -> Result<(usize, bool), Damage> {
         let mut head = 0;
@@ -353,6 +397,7 @@ impl PartCodec {
             }
         }
         let rest = &key[head..];
+        let readable = readable != Readable::No;
         let fixed = |len: usize| {
             rest.get(..len)
                 .ok_or(Damage::new("a whole key part", rest.len()))
@@ -362,8 +407,17 @@ impl PartCodec {
                 memcmp::get_int(fixed(*bytes)?, *signed, self.flip, out);
                 *bytes
             }
-            Kind::Float => fixed(4)?.len(),
-            Kind::Double => fixed(8)?.len(),
+            Kind::Float | Kind::Double => {
+                let value = fixed(if matches!(self.kind, Kind::Float) {
+                    4
+                } else {
+                    8
+                })?;
+                if readable {
+                    memcmp::get_float(value, self.flip, out);
+                }
+                value.len()
+            }
             Kind::Fixed { len } => {
                 let value = fixed(self.prefix.min(*len))?;
                 if readable {
@@ -375,7 +429,11 @@ impl PartCodec {
                 let Pad::Space { unit, weight } = c.pad() else {
                     unreachable!()
                 };
-                memcmp::padded_len(rest, &weight[..unit as usize], self.flip)?
+                let space = &weight[..unit as usize];
+                match readable {
+                    true => memcmp::get_padded(rest, space, self.flip, |b| out.extend(b))?,
+                    false => memcmp::get_padded(rest, space, self.flip, |_| ())?,
+                }
             }
             Kind::Bytes | Kind::Text(_) if readable => {
                 memcmp::get_escaped(rest, self.flip, |b| out.push(b))?

@@ -7,7 +7,7 @@
 //! [`KeyCodec::decode`].
 
 use super::key::{Kind, PartCodec};
-use super::{Damage, KeyCodec};
+use super::{Damage, KeyCodec, Readable};
 
 /// One value at a constant place in the keys of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,10 +49,11 @@ impl KeyCodec {
         for part in &self.parts {
             let len = part.constant_len()?;
             let kind = match part.kind {
-                Kind::Int { signed, .. } => FieldKind::Int { signed },
-                _ => FieldKind::Bytes,
+                Kind::Int { signed, .. } => Some(FieldKind::Int { signed }),
+                Kind::Float | Kind::Double => None,
+                _ => Some(FieldKind::Bytes),
             };
-            if part.readable {
+            if let (Some(kind), Readable::Whole) = (kind, part.readable) {
                 out.push(KeyField {
                     column: part.column,
                     at,

@@ -95,6 +95,18 @@ pub(super) fn put_f64(le: [u8; 8], out: &mut Vec<u8>) {
     out.extend_from_slice(&flipped.to_be_bytes());
 }
 
+/// Appends the little-endian bytes of the encoded floating-point value `be`; `flip` is 0xff for a descending
+/// part. −0 has become 0.
+pub(super) fn get_float(be: &[u8], flip: u8, out: &mut Vec<u8>) {
+    let sign = be.first().map_or(0, |b| b ^ flip) & 0x80;
+    let start = out.len();
+    let inverted = if sign == 0 { 0xff } else { 0 };
+    out.extend(be.iter().rev().map(|b| b ^ flip ^ inverted));
+    if let (0x80, Some(top)) = (sign, out[start..].last_mut()) {
+        *top ^= 0x80;
+    }
+}
+
 /// Appends `src` escaped.
 pub(super) fn put_escaped(src: &[u8], out: &mut Vec<u8>) {
     let mut rest = src;
@@ -245,8 +257,28 @@ fn insert_marks<const N: usize>(
     }
 }
 
-/// How many bytes the padded value at the start of `src` takes; `flip` is 0xff for a descending part.
-pub(super) fn padded_len(src: &[u8], space: &[u8], flip: u8) -> Result<usize, Damage> {
+/// The bytes of a unit that is read.
+pub(super) struct Flipped<'a> {
+    bytes: std::slice::Iter<'a, u8>,
+    flip: u8,
+}
+
+impl Iterator for Flipped<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        self.bytes.next().map(|b| b ^ self.flip)
+    }
+}
+
+/// Where the units of a padded value are read to, without the spaces at its end; `flip` is 0xff for a
+/// descending part. Returns the bytes that the value takes.
+pub(super) fn get_padded<'a>(
+    src: &'a [u8],
+    space: &[u8],
+    flip: u8,
+    mut put: impl FnMut(Flipped<'a>),
+) -> Result<usize, Damage> {
     let mut at = 0;
     let mut in_run = false;
     while let Some(unit) = src.get(at..at + space.len()) {
@@ -266,6 +298,10 @@ pub(super) fn padded_len(src: &[u8], space: &[u8], flip: u8) -> Result<usize, Da
                 }
             }
         }
+        put(Flipped {
+            bytes: unit.iter(),
+            flip,
+        });
         in_run = is_space;
     }
     Err(Damage::new("the end of a key part", src.len()))
@@ -353,7 +389,11 @@ mod tests {
             prop_assert!(want.is_eq() || !eb.starts_with(&ea), "KEY-2");
             for flip in [0, 0xff] {
                 let src: Vec<u8> = ea.iter().chain(b"tail").map(|x| x ^ flip).collect();
-                prop_assert_eq!(padded_len(&src, &space, flip), Ok(ea.len()));
+                let mut back = Vec::new();
+                let len = get_padded(&src, &space, flip, |unit| back.extend(unit));
+                prop_assert_eq!(len, Ok(ea.len()));
+                let kept = a.len() - a.rchunks(unit).take_while(|u| *u == space).count() * unit;
+                prop_assert_eq!(&back, &a[..kept]);
             }
         }
 
@@ -367,7 +407,7 @@ mod tests {
                     prop_assert!(len <= src.len());
                 }
                 for space in [&b" "[..], b"\0 "] {
-                    if let Ok(len) = padded_len(&src, space, flip) {
+                    if let Ok(len) = get_padded(&src, space, flip, |_| ()) {
                         prop_assert!(len <= src.len());
                     }
                 }
@@ -397,6 +437,30 @@ mod tests {
             (b"", b" \x02"),
         ] {
             assert_eq!(padded(text, b" "), want);
+        }
+    }
+
+    #[test]
+    fn floats_are_read_back() {
+        for bits in [
+            0,
+            1,
+            0x7ff0_0000_0000_0000,
+            1 << 63 | 1,
+            u64::MAX,
+            0x3ff8_0000_0000_0001,
+        ] {
+            let mut key = Vec::new();
+            put_f64(bits.to_le_bytes(), &mut key);
+            put_f32((bits as u32).to_le_bytes(), &mut key);
+            for flip in [0, 0xff] {
+                let flipped: Vec<u8> = key.iter().map(|b| b ^ flip).collect();
+                let (mut wide, mut narrow) = (Vec::new(), Vec::new());
+                get_float(&flipped[..8], flip, &mut wide);
+                get_float(&flipped[8..], flip, &mut narrow);
+                assert_eq!(wide, bits.to_le_bytes());
+                assert_eq!(narrow, (bits as u32).to_le_bytes());
+            }
         }
     }
 

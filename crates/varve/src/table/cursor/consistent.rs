@@ -341,7 +341,7 @@ impl Cursor {
             return Ok(false);
         }
         let decides = seen && self.entries_decide(trx);
-        if decides && self.keys.suffice {
+        if decides && self.keys.suffice && self.is_key_exact()? {
             self.row.at = Current::Entry;
             return Ok(true);
         }

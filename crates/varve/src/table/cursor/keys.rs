@@ -2,17 +2,17 @@
 //! all.
 
 use crate::base::Result;
-use crate::catalog::OpenTable;
+use crate::catalog::{OpenIndex, OpenTable};
 use crate::page::LONGEST_KEY;
-use crate::row::{Datum, DatumBuf, KeyField, successor};
+use crate::row::{Datum, DatumBuf, KeyField, Readable, successor};
 
 use super::Cursor;
 use super::state::{Current, Direction};
 
 /// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
-/// [`Cursor::key_columns`]; NULL for those that can't be had from a key. `false` passes the row over. No
-/// latch is held.
-pub type EntryFilter = Box<dyn FnMut(&DatumBuf) -> Result<bool> + Send>;
+/// [`Cursor::key_columns`], NULL for those that can't be had from a key, and 0 for −0; and with the position of
+/// its row. `false` passes the row over. No latch is held.
+pub type EntryFilter = Box<dyn FnMut(&DatumBuf, &[u8]) -> Result<bool> + Send>;
 
 /// Which keys a search wants.
 #[derive(Default)]
@@ -76,7 +76,9 @@ pub(super) struct KeyReads {
     /// Consistent reads of a secondary index need not fetch the row.
     pub suffice: bool,
     /// See [`Cursor::key_columns`].
-    columns: Vec<(usize, bool)>,
+    columns: Vec<(usize, Readable)>,
+    /// Keys may have floating-point zeros (KEY-5).
+    may_be_inexact: bool,
     /// The current entry's key, taken apart.
     parts: DatumBuf,
 }
@@ -92,9 +94,11 @@ impl KeyReads {
                 parts.map(|(i, part)| (part.column, open.codec.readable(i)))
             })
             .collect();
+        let has_floats = |(_, open): (_, &OpenIndex)| open.codec.has_floats();
         KeyReads {
             filter: None,
             suffice: false,
+            may_be_inexact: own.is_some_and(has_floats) || has_floats(clustered),
             columns,
             parts: DatumBuf::new(),
         }
@@ -146,9 +150,23 @@ impl Cursor {
         let Some(mut filter) = self.keys.filter.take() else {
             return Ok(true);
         };
-        let wanted = self.take_apart().and_then(|()| filter(&self.keys.parts));
+        let wanted = self
+            .take_apart()
+            .and_then(|()| filter(&self.keys.parts, &self.row.clustered));
         self.keys.filter = Some(filter);
         wanted
+    }
+
+    /// Whether the key of the entry `row.key` of row `row.clustered` gives values as they were stored (KEY-5).
+    #[inline]
+    pub(super) fn is_key_exact(&self) -> Result<bool> {
+        if !self.keys.may_be_inexact {
+            return Ok(true);
+        }
+        let clustered = &self.table.clustered.codec;
+        let own = self.index().codec.is_exact(&self.row.key);
+        own.and_then(|exact| Ok(exact && clustered.is_exact(&self.row.clustered)?))
+            .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found))
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
@@ -160,7 +178,7 @@ impl Cursor {
 
     /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For
     /// each its position in the table's list, and whether its value can be had from a key.
-    pub fn key_columns(&self) -> &[(usize, bool)] {
+    pub fn key_columns(&self) -> &[(usize, Readable)] {
         &self.keys.columns
     }
 
