@@ -72,7 +72,8 @@ public:
   void try_semi_consistent_read(bool yes) override;
   bool was_semi_consistent_read() override;
 
-  // What the optimizer hands down: conditions on an index's columns, sets of positions, and many ranges at once.
+  // What the optimizer hands down: conditions on an index's columns, sets of positions, and many ranges at
+  // once.
   Item *idx_cond_push(uint index, Item *condition) override;
   bool rowid_filter_push(Rowid_filter *filter) override;
   int multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode,

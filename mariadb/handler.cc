@@ -2,7 +2,6 @@
 
 #include "ha_varve.h"
 
-#include "collation.h"
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
@@ -39,52 +38,6 @@ handler::Table_flags ha_varve::table_flags() const
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
   return flags;
-}
-
-// Whether a value of this field can be had from a key: not from a collation's weights, unless these are the
-// text's bytes. A key of a PAD SPACE collation has no spaces at its end, and neither has a CHAR; a VARCHAR may
-// have some. Minus zero is zero in a key, but the engine reads the row there.
-static bool readable_in_key(const KEY_PART_INFO &part)
-{
-  const Field *field= part.field;
-  if (!field || (part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART)))
-    return false;
-  switch (field->real_type())
-  {
-  case MYSQL_TYPE_STRING:
-  case MYSQL_TYPE_VARCHAR:
-    if (field->sort_charset() == &my_charset_bin)
-      return true;
-    return collation_is_bytewise(field->charset()) &&
-           (field->real_type() == MYSQL_TYPE_STRING || field->charset()->state & MY_CS_NOPAD);
-  default:
-    return true;
-  }
-}
-
-// Whether keys of this part lie in the order of the columns' values. Beginnings of texts don't if the
-// collation has several levels, such as accents after letters: 'áb' is less than 'ac', 'á' is more than 'a'.
-static bool sorts_as_column(const KEY_PART_INFO &part)
-{
-  const bool beginning= part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART);
-  return !beginning || !part.field || part.field->charset()->levels_for_order <= 1;
-}
-
-ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
-{
-  const KEY &key= table_share->key_info[index];
-  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
-  if (part < key.user_defined_key_parts && !sorts_as_column(key.key_part[part]))
-    flags&= ~HA_READ_RANGE;
-  if (index == table_share->primary_key)
-    return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
-  if (key.algorithm == HA_KEY_ALG_LONG_HASH)
-    return flags;
-  const uint last= std::min(part, key.ext_key_parts - 1);
-  for (uint i= all_parts ? 0 : last; i <= last; i++)
-    if (!readable_in_key(key.key_part[i]))
-      return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
-  return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN | HA_KEYREAD_ONLY;
 }
 
 // The engine's clustered index is number 0; the server's primary key is usually, but not always, its first.

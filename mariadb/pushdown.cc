@@ -95,7 +95,8 @@ static bool ignores_sign_of_zero(Item *condition, const TABLE *table)
     return false;
   }
   for (uint i= 0; i < func->argument_count(); i++)
-    if (func->arguments()[i]->real_item()->type() != Item::FIELD_ITEM && has_floats(func->arguments()[i], table))
+    if (func->arguments()[i]->real_item()->type() != Item::FIELD_ITEM &&
+        has_floats(func->arguments()[i], table))
       return false;
   return true;
 }

@@ -16,8 +16,8 @@
 //! A key gives values back as far as [`Readable`] says. It can't say which zero a floating-point value was,
 //! because −0 and 0 are equal, in unique indexes, too:
 //!
-//! - **KEY-5** A key without floating-point zeros gives each [`Whole`](Readable::Whole) value as it was stored.
-//!   Whoever wants values of another one reads the row.
+//! - **KEY-5** A key without floating-point zeros gives each [`Whole`](Readable::Whole) value as it was
+//!   stored. Whoever wants values of another one reads the row.
 //!
 //! - **KEY-3** The own parts of a key are at most [`MAX_KEY_BYTES`] long, a secondary entry's key with its
 //!   clustered key as long as a page of its tree permits (`page::max_key`); longer ones are refused when a

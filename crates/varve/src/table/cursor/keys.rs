@@ -10,8 +10,8 @@ use super::Cursor;
 use super::state::{Current, Direction};
 
 /// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
-/// [`Cursor::key_columns`], NULL for those that can't be had from a key, and 0 for −0; and with the position of
-/// its row. `false` passes the row over. No latch is held.
+/// [`Cursor::key_columns`], NULL for those that can't be had from a key, and 0 for −0; and with the position
+/// of its row. `false` passes the row over. No latch is held.
 pub type EntryFilter = Box<dyn FnMut(&DatumBuf, &[u8]) -> Result<bool> + Send>;
 
 /// Which keys a search wants.
@@ -157,7 +157,8 @@ impl Cursor {
         wanted
     }
 
-    /// Whether the key of the entry `row.key` of row `row.clustered` gives values as they were stored (KEY-5).
+    /// Whether the key of the entry `row.key` of row `row.clustered` gives values as they were stored
+    /// (KEY-5).
     #[inline]
     pub(super) fn is_key_exact(&self) -> Result<bool> {
         if !self.keys.may_be_inexact {
