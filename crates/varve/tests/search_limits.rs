@@ -338,14 +338,13 @@ fn rows_are_read_where_a_key_may_have_lost_a_sign() {
     let mut found = cursor.first(&mut trx, LockMode::None).unwrap();
     let mut seen = 0;
     while found {
-        let from_key = match cursor.key_values().unwrap() {
-            Some(values) => Some(values.iter().map(|v| v.map(<[u8]>::to_vec)).collect()),
-            None => None,
-        };
+        let read = |v: Option<&[u8]>| v.map(<[u8]>::to_vec);
+        let from_key = cursor.key_values().unwrap();
+        let from_key = from_key.map(|values| values.iter().map(read).collect());
         let is_from_key = from_key.is_some();
         let values: Vec<Option<Vec<u8>>> = from_key.unwrap_or_else(|| {
             let row = cursor.row().unwrap();
-            [1, 0].map(|c| row.get(c).map(<[u8]>::to_vec)).to_vec()
+            [1, 0].map(|c| read(row.get(c))).to_vec()
         });
         let id = u64::from_le_bytes(values[1].as_deref().unwrap().try_into().unwrap());
         let want = stored[id as usize];
