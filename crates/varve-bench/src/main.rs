@@ -25,6 +25,7 @@ mod svg;
 mod sysbench;
 mod table;
 mod tpcc;
+mod tpch;
 mod undo_truncate;
 
 use std::process::ExitCode;
@@ -70,6 +71,8 @@ enum BenchTask {
     Recovery(recovery::RecoveryArgs),
     /// A load after the TPC-C specification, with all its foreign keys
     Tpcc(tpcc::TpccArgs),
+    /// The tables and queries of the TPC-H specification: plans and times, query by query
+    Tpch(tpch::TpchArgs),
     /// A parent with a million children: a new key, which they follow, and the deletion of all
     Cascade(cascade::CascadeArgs),
     /// Statements that change a table's definition, or fill it, one by one
@@ -103,6 +106,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Purge(args) => purge_speed::run(workspace, args),
         BenchTask::Recovery(args) => recovery::run(workspace, args),
         BenchTask::Tpcc(args) => tpcc::run(workspace, args),
+        BenchTask::Tpch(args) => tpch::run(workspace, args),
         BenchTask::Cascade(args) => cascade::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
