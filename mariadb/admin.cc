@@ -5,6 +5,7 @@
 #include "collation.h"
 #include "engine.h"
 #include "error_map.h"
+#include "statistics.h"
 
 #include "mysqld.h"
 
@@ -76,6 +77,58 @@ void ha_varve::refresh_estimates()
       key.rec_per_key[part]= shared < 1 ? 1 : ulong(shared + 0.5);
     }
   }
+}
+
+// A handler has been opened: if it is the table's first since FLUSH TABLE, what is stored becomes the engine's
+// estimates. Where nothing is, the engine's own serve until the keeper has looked at the table: it is not for
+// the statement that needs it first to wait for more. An empty table is looked at when it has rows.
+void ha_varve::fetch_estimates()
+{
+  const Statistics_policy policy= statistics_policy(table_share, m_name);
+  varve_table_set_sample_leaves(m_table, policy.sample_pages);
+  if (table_share->tmp_table != NO_TMP_TABLE)
+    return;
+  lock_shared_ha_data();
+  m_statistics= static_cast<Statistics_share *>(get_ha_share_ptr());
+  if (!m_statistics)
+    set_ha_share_ptr(m_statistics= new Statistics_share);
+  unlock_shared_ha_data();
+  const bool is_first= !m_statistics->is_fetched.exchange(true);
+  uint64_t rows;
+  const bool is_kept= varve_table_keeps_statistics(m_table, &rows);
+  if (is_kept && policy.is_persistent && !is_first)
+    return;
+  const Stored stored= policy.is_persistent ? fetch_statistics(m_table, m_name) : Stored::NONE;
+  // What was kept is somebody's no longer.
+  if (is_kept && (stored == Stored::NONE || stored == Stored::UNAVAILABLE))
+    varve_table_analyze(m_table, nullptr);
+  if (!policy.recalculates)
+    return;
+  varve_table_stats s;
+  if (stored == Stored::SOME)
+    leave_to_keeper(m_name, Task::STORE, 0);
+  else if (stored == Stored::NONE && !varve_table_get_stats(m_table, &s) && s.rows)
+    leave_to_keeper(m_name, Task::RECALCULATE, policy.sample_pages);
+}
+
+// The statement is done with the table. The keeper looks at it if a tenth of its rows have changed since
+// statistics were made, as InnoDB counts, or if it has none that are kept. Rows that foreign keys change are
+// counted where they come or go.
+void ha_varve::note_changes()
+{
+  const ulonglong changes= m_changes;
+  m_changes= 0;
+  if (!changes || !m_statistics || !m_table)
+    return;
+  const ulonglong changed= m_statistics->changed_rows.fetch_add(changes) + changes;
+  uint64_t rows;
+  if (varve_table_keeps_statistics(m_table, &rows) && changed <= rows / 10)
+    return;
+  const Statistics_policy policy= statistics_policy(table_share, m_name);
+  if (!policy.recalculates)
+    return;
+  m_statistics->changed_rows= 0;
+  leave_to_keeper(m_name, Task::RECALCULATE, policy.sample_pages);
 }
 
 int ha_varve::info(uint flags)
@@ -189,6 +242,8 @@ int ha_varve::check(THD *thd, HA_CHECK_OPT *)
 
 int ha_varve::analyze(THD *, HA_CHECK_OPT *)
 {
+  const Statistics_policy policy= statistics_policy(table_share, m_name);
+  varve_table_set_sample_leaves(m_table, policy.sample_pages);
   // OPTIMIZE of a temporary table calls for it between two transactions.
   const varve_txn *txn= m_txn && varve_txn_is_open(m_txn) ? m_txn : nullptr;
   if (varve_code code= varve_table_analyze(m_table, txn))
@@ -196,6 +251,10 @@ int ha_varve::analyze(THD *, HA_CHECK_OPT *)
     print_error(failed(code), MYF(0));
     return HA_ADMIN_FAILED;
   }
+  if (policy.is_persistent && store_statistics(m_table, m_name) == Stored::LATER)
+    leave_to_keeper(m_name, Task::STORE, 0);
+  if (m_statistics)
+    m_statistics->changed_rows= 0;
   return info(HA_STATUS_VARIABLE | HA_STATUS_CONST) ? HA_ADMIN_FAILED : HA_ADMIN_OK;
 }
 

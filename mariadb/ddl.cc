@@ -15,6 +15,7 @@
 #include "error_map.h"
 #include "foreign.h"
 #include "options.h"
+#include "statistics.h"
 
 #include "mysqld.h"
 
@@ -76,6 +77,7 @@ static bool ddl_log_is_over;
 int note_end_of_ddl_log(handlerton *)
 {
   ddl_log_is_over= true;
+  make_statistics_tables();
   return 0;
 }
 
@@ -110,7 +112,10 @@ int drop_table(handlerton *, const char *path)
     return ENOENT;  // The server asks several engines about a table whose .frm is gone.
   if (code == VARVE_TABLE_IS_REFERENCED)
     return handler_code(code);  // In the server's words, as for InnoDB.
-  return code ? report(thd, code) : 0;
+  if (code)
+    return report(thd, code);
+  forget_statistics(name);
+  return 0;
 }
 
 // The server has dropped the tables that it knows. What is left are those whose .frm files were lost; it has
@@ -135,6 +140,7 @@ void drop_database(handlerton *, char *path)
                       varve_last_error());
     else
       sql_print_information("VARVE: DROP DATABASE has dropped table %s, which had no .frm file", name.c_str());
+    forget_statistics(name);
   }
 }
 
@@ -355,6 +361,8 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     return code == VARVE_BAD_FOREIGN_KEY || code == VARVE_CONSTRAINT_EXISTS ? foreign_keys.refused(thd, code)
                                                                            : report(thd, code);
   }
+  if (!info->tmp_table())
+    forget_statistics(name);
   if (!form->found_next_number_field || info->auto_increment_value <= 1)
     return 0;
   varve_table *table;
@@ -408,6 +416,7 @@ int ha_varve::rename_table(const char *from_path, const char *to_path)
   if (varve_code code= varve_table_rename(db, from.c_str(), to.c_str(), keeps_names ? nullptr : made.c_str(),
                                           make.c_str()))
     return not_renamed(report(ha_thd(), code));
+  move_statistics(from, to);
   return 0;
 }
 
@@ -417,6 +426,8 @@ int ha_varve::truncate()
     return error;
   close_table();
   const varve_code code= varve_table_truncate(db, m_name.c_str(), foreign_key_checks(ha_thd()));
+  if (!code && table_share->tmp_table == NO_TMP_TABLE)
+    forget_statistics(m_name);
   const int reopened= open_table();
   if (reopened)
     // No other statement gets this handler; under LOCK TABLES the next statement tries again.
@@ -710,6 +721,17 @@ bool ha_varve::inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
   return error;
 }
 
+// Of indexes that are gone and come with the same name nothing is known.
+static Index_renames index_renames(const Alter_inplace_info *alter)
+{
+  Index_renames renames;
+  for (uint i= 0; i < alter->index_drop_count; i++)
+    renames.emplace_back(alter->index_drop_buffer[i]->name.str, "");
+  for (const Alter_inplace_info::Rename_key_pair &pair : alter->rename_keys)
+    renames.emplace_back(pair.old_key->name.str, pair.new_key->name.str);
+  return renames;
+}
+
 int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
 {
   if (!alter->handler_ctx)
@@ -719,6 +741,8 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   varve_redefinition *const prepared= static_cast<Prepared *>(alter->handler_ctx)->take();
   const varve_code code= varve_redefinition_commit(db, prepared, tell_duplicate, altered);
   const int error= code ? report(ha_thd(), code) : 0;
+  if (!error)
+    rename_index_statistics(m_name, index_renames(alter));
   const int reopened= open_table();
   return error ? error : reopened;
 }

@@ -12,6 +12,7 @@
 
 #include "columns.h"
 #include "session.h"
+#include "statistics.h"
 
 #include <string>
 #include <vector>
@@ -214,10 +215,16 @@ private:
   void forget_ahead() { m_ahead= m_passed= 0; }
   int failed(varve_code code);
   void refresh_estimates();
+  void fetch_estimates();
+  void note_changes();
 
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;
   varve_table *m_table;
+  // What all handlers of the table know of its statistics; null for a temporary table. Rows that this one has
+  // written in the statement.
+  varve_plugin::Statistics_share *m_statistics= nullptr;
+  ulonglong m_changes= 0;
   // What the server was told of a data directory.
   std::string m_data_file;
 

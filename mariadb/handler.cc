@@ -83,6 +83,7 @@ int ha_varve::open(const char *name, int, uint)
   key_used_on_scan= table_share->primary_key;
   stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
   m_mrr.init(this, table);
+  fetch_estimates();
   return info(HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
 }
 
@@ -247,6 +248,7 @@ int ha_varve::external_lock(THD *thd, int type)
   {
     // The statement's end comes with its commit or rollback, but a sequence has none of these.
     leave_own();
+    note_changes();
     return 0;
   }
   if (type == F_WRLCK)
@@ -722,6 +724,7 @@ inline int ha_varve::written(varve_code code)
 
 int ha_varve::write_row(const uchar *record)
 {
+  m_changes++;
   if (table->next_number_field && record == table->record[0])
   {
     m_counter_failure= 0;
@@ -753,6 +756,7 @@ int ha_varve::write_row(const uchar *record)
 
 int ha_varve::update_row(const uchar *, const uchar *new_record)
 {
+  m_changes++;
   m_row_plan.to_values(new_record, m_values.data());
   const varve_code code= varve_update(m_txn, m_current, m_values.data(), uint32_t(m_values.size()));
   const bool is_the_same= code == VARVE_UNCHANGED;
@@ -762,5 +766,6 @@ int ha_varve::update_row(const uchar *, const uchar *new_record)
 
 int ha_varve::delete_row(const uchar *)
 {
+  m_changes++;
   return written(varve_delete(m_txn, m_current));
 }

@@ -49,12 +49,6 @@ int check_options(THD *thd, const TABLE_SHARE *share)
     tell(thd, "ROW_FORMAT=COMPRESSED");
   if (share->key_block_size)
     tell(thd, "KEY_BLOCK_SIZE");
-  if (share->db_create_options & HA_OPTION_STATS_PERSISTENT)
-    tell(thd, "STATS_PERSISTENT=1");
-  if (share->stats_auto_recalc == HA_STATS_AUTO_RECALC_OFF)
-    tell(thd, "STATS_AUTO_RECALC=0");
-  if (share->stats_sample_pages)
-    tell(thd, "STATS_SAMPLE_PAGES");
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "collation.h"
 #include "engine.h"
 #include "options.h"
+#include "statistics.h"
 #include "sysvars.h"
 
 #include "sql_show.h"
@@ -79,6 +80,7 @@ static int init(void *p)
     return 1;
   }
   hide_own_directories();
+  start_keeper();
   return 0;
 }
 
@@ -124,6 +126,7 @@ static int deinit(void *)
 {
   if (!db)
     return 0;
+  stop_keeper();
   if (!is_shutdown_fast())
     purge_everything();
   if (set_pool_dump_options())

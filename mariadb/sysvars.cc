@@ -62,6 +62,10 @@ static my_bool pool_load_abort;
 static char *data_home_dir;
 static char *undo_directory;
 static long autoinc_lock_mode_value;
+static my_bool stats_persistent;
+static my_bool stats_auto_recalc;
+static unsigned long long stats_persistent_sample_pages;
+static unsigned long long stats_transient_sample_pages;
 
 static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Memory for cached pages of tables and indexes, in bytes.",
@@ -547,6 +551,24 @@ static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value,
   "how many rows it inserts. 2: never; the values of such a statement may not be consecutive.",
   nullptr, nullptr, 1, 0, 2, 0);
 
+static MYSQL_SYSVAR_BOOL(stats_persistent, stats_persistent, PLUGIN_VAR_OPCMDARG,
+  "Statistics of tables are stored in mysql.varve_table_stats and mysql.varve_index_stats, unless the table says otherwise "
+  "(STATS_PERSISTENT).",
+  nullptr, nullptr, TRUE);
+
+static MYSQL_SYSVAR_BOOL(stats_auto_recalc, stats_auto_recalc, PLUGIN_VAR_OPCMDARG,
+  "Stored statistics are made again in the background when a tenth of the table has changed, unless the table says otherwise "
+  "(STATS_AUTO_RECALC).",
+  nullptr, nullptr, TRUE);
+
+static MYSQL_SYSVAR_ULONGLONG(stats_persistent_sample_pages, stats_persistent_sample_pages, PLUGIN_VAR_RQCMDARG,
+  "How many leaf pages of an index are looked at for statistics that are stored, unless the table says otherwise (STATS_SAMPLE_PAGES).",
+  nullptr, nullptr, 20, 1, UINT_MAX32, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(stats_transient_sample_pages, stats_transient_sample_pages, PLUGIN_VAR_RQCMDARG,
+  "How many leaf pages of an index are looked at for statistics that are in memory only.",
+  nullptr, nullptr, 8, 1, UINT_MAX32, 0);
+
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
   nullptr, nullptr, 50, 0, 100000000, 0);
@@ -595,6 +617,10 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(redo_log_capacity),
   MYSQL_SYSVAR(sort_buffer_size),
   MYSQL_SYSVAR(online_alter_log_max_size),
+  MYSQL_SYSVAR(stats_auto_recalc),
+  MYSQL_SYSVAR(stats_persistent),
+  MYSQL_SYSVAR(stats_persistent_sample_pages),
+  MYSQL_SYSVAR(stats_transient_sample_pages),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
@@ -703,6 +729,20 @@ bool is_shutdown_fast()
 long autoinc_lock_mode()
 {
   return autoinc_lock_mode_value;
+}
+
+// More than MAX_SAMPLE_PAGES would be read ahead together.
+static const unsigned long long MAX_SAMPLE_PAGES= 100000;
+
+Statistics_policy statistics_variables()
+{
+  return {bool(stats_persistent), bool(stats_auto_recalc),
+          uint(std::min(stats_persistent_sample_pages, MAX_SAMPLE_PAGES))};
+}
+
+uint transient_sample_pages()
+{
+  return uint(std::min(stats_transient_sample_pages, MAX_SAMPLE_PAGES));
 }
 
 uint64_t lock_wait_timeout_ms(THD *thd)

@@ -5,6 +5,8 @@
 
 #include "server.h"
 
+#include "statistics.h"
+
 #include <string>
 
 namespace varve_plugin {
@@ -30,6 +32,10 @@ bool is_shutdown_fast();
 
 // varve_autoinc_lock_mode: 0, 1 or 2.
 long autoinc_lock_mode();
+
+// The variables about statistics that are stored, and about others.
+Statistics_policy statistics_variables();
+uint transient_sample_pages();
 
 // How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the
 // wait for a metadata lock.

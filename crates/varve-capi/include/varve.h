@@ -560,6 +560,29 @@ typedef void (*varve_xid_fn)(void *context, const struct varve_xid *xid);
 // Is told that something has happened.
 typedef void (*varve_notify_fn)(void *context);
 
+// What is known of a table as a whole.
+typedef struct varve_totals {
+  uint64_t rows;
+  uint64_t clustered_pages;
+  uint64_t secondary_pages;
+} varve_totals;
+
+// A value that is known of an index, under InnoDB's names: n_diff_pfx01, …, n_leaf_pages, size.
+typedef struct varve_statistic {
+  const char *index;
+  const char *name;
+  uint64_t value;
+  // How many leaves were looked at for it, if any were.
+  bool has_sample;
+  uint64_t sample;
+  // For people. Null in what the caller gives.
+  const char *about;
+} varve_statistic;
+
+// Receives what is known of a table's indexes, one call for each value. The pointers are valid during the
+// call.
+typedef void (*varve_statistic_fn)(void *context, const struct varve_statistic *statistic);
+
 // Receives one counter. `name` is lower case with underscores.
 typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
 
@@ -1018,6 +1041,29 @@ enum varve_code varve_redefinition_commit(const struct varve_db *db,
 // Leaves the table as it is.
 void varve_redefinition_abandon(struct varve_redefinition *redefinition);
 
+// How many leaves of each index are looked at for estimates from now on, whoever asks for them.
+void varve_table_set_sample_leaves(const struct varve_table *table, uint32_t leaves);
+
+// Whether estimates are kept (varve_table_keep_statistics, varve_table_set_statistics); how many rows the
+// table had when they were made goes to `rows`.
+bool varve_table_keeps_statistics(const struct varve_table *table, uint64_t *rows);
+
+// Tells the estimates that there are. From now on they stay as they are, until varve_table_analyze or
+// varve_table_set_statistics. VARVE_NO_ROW: there are none yet.
+enum varve_code varve_table_keep_statistics(const struct varve_table *table,
+                                            struct varve_totals *totals,
+                                            varve_statistic_fn each,
+                                            void *context);
+
+// The table's estimates become these, whatever it contains, and stay like that. Nothing is too absurd; what
+// is said of indexes or columns that the table has not got is passed over. `complete` is whether something
+// was said of each index; the others are looked at.
+enum varve_code varve_table_set_statistics(const struct varve_table *table,
+                                           const struct varve_totals *totals,
+                                           const struct varve_statistic *statistics,
+                                           uint32_t n,
+                                           bool *complete);
+
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
 
@@ -1041,6 +1087,9 @@ uint32_t varve_table_n_columns(const struct varve_table *table);
 
 // A number that becomes another one when the table is redefined, and is the same after a restart.
 uint64_t varve_table_hash(const struct varve_table *table);
+
+// Whether the table has exactly these columns and this primary key.
+bool varve_table_is_made_of(const struct varve_table *table, const struct varve_table_def *def);
 
 // Whether varve_redefinition_prepare takes this definition for the table.
 bool varve_table_can_become(const struct varve_table *table, const struct varve_table_def *def);
@@ -1074,7 +1123,7 @@ enum varve_code varve_table_get_stats(const struct varve_table *table, struct va
 enum varve_code varve_table_rows_per_key(const struct varve_table *table, uint32_t index, double *out, uint32_t n);
 
 // Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running
-// transaction ends this, too.
+// transaction ends this, too, and if it locks tables itself nobody drops or redefines this one until it ends.
 enum varve_code varve_table_analyze(const struct varve_table *table, const struct varve_txn *txn);
 
 // Estimates the number of rows between two keys of an index.

@@ -14,6 +14,7 @@
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
 //! - `value_source`: values that the engine asks for when a foreign key changes a row.
+//! - `statistics`: what is known of tables, to be stored by the caller.
 //! - `status`: metrics, undo tablespaces, texts for people.
 //!
 //! - **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
@@ -37,6 +38,7 @@ pub mod pool_dump;
 pub mod prepared;
 pub mod redefinition;
 mod rows;
+pub mod statistics;
 pub mod status;
 pub mod table;
 pub mod txn;

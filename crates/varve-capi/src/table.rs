@@ -8,7 +8,7 @@ use varve::{ColumnType, Database, KeyPart, MAX_KEY_BYTES, Table, TableDef};
 
 use crate::collation::text;
 use crate::database::{tell, varve_db, varve_text_fn};
-use crate::definition::{redefined_as, varve_table_def};
+use crate::definition::{redefined_as, table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, last_duplicate_index};
 use crate::txn::{running, varve_txn};
@@ -86,6 +86,30 @@ pub unsafe extern "C" fn varve_table_n_columns(table: *const varve_table) -> u32
 pub unsafe extern "C" fn varve_table_hash(table: *const varve_table) -> u64 {
     // SAFETY: CAPI-2.
     unsafe { &*table }.table.def().hash()
+}
+
+/// Whether the table has exactly these columns and this primary key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_is_made_of(
+    table: *const varve_table,
+    def: *const varve_table_def,
+) -> bool {
+    // SAFETY: CAPI-2.
+    let (table, def) = unsafe { ((&*table).table.def(), table_def(&*def)) };
+    let Ok(def) = def else { return false };
+    let columns = |def: &TableDef| -> Vec<_> {
+        let columns = def.columns.iter();
+        columns
+            .map(|c| (c.name.clone(), c.ty, c.nullable))
+            .collect()
+    };
+    let primary = |def: &TableDef| -> Vec<_> {
+        let parts = def.primary.parts.iter();
+        parts
+            .map(|p| (p.column, p.descending, p.prefix_len))
+            .collect()
+    };
+    columns(table) == columns(&def) && primary(table) == primary(&def)
 }
 
 /// Whether varve_redefinition_prepare takes this definition for the table.
@@ -186,13 +210,17 @@ pub unsafe extern "C" fn varve_table_get_stats(
     guard(&table.db, || {
         let t = &table.table;
         let (used_bytes, free_bytes) = t.used_and_free_bytes()?;
+        let index_bytes = t.secondary_bytes_estimate();
         let stats = varve_table_stats {
             rows: t.row_count_estimate(),
             used_bytes,
             free_bytes,
             auto_increment: t.auto_increment_next(),
             data_bytes: t.clustered_bytes_estimate(used_bytes),
-            index_bytes: t.secondary_bytes_estimate().min(used_bytes),
+            index_bytes: match t.kept_statistics_rows() {
+                Some(_) => index_bytes,
+                None => index_bytes.min(used_bytes),
+            },
             changed_at: t.changed_at().unwrap_or(0),
             page_bytes: t.page_size() as u32,
             is_stale: t.estimates_are_stale(),
@@ -226,7 +254,7 @@ pub unsafe extern "C" fn varve_table_rows_per_key(
 }
 
 /// Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running
-/// transaction ends this, too.
+/// transaction ends this, too, and if it locks tables itself nobody drops or redefines this one until it ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_analyze(
     table: *const varve_table,

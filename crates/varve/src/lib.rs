@@ -112,6 +112,7 @@ pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,
     KeyField, KeyPart, MAX_KEY_BYTES, Pad, Readable, RowRef, Value, Weigh,
 };
+pub use stats::{Statistic, TableStatistics};
 pub use table::{
     CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked, TableLoad,
 };

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use dying_disk::DyingDisk;
-use varve::{ColumnType, Database, Isolation, LockMode, Options, Result, Table, TableDef};
+use varve::{
+    ColumnType, Database, Isolation, LockMode, Options, Result, Table, TableDef, TableStatistics,
+};
 
 const ROWS: i64 = 6000;
 
@@ -83,6 +85,111 @@ fn estimates_follow_the_contents() {
     assert_eq!(rows_per_key(&table, "by_same")[0], 2.0 * n);
     table.analyze().unwrap();
     assert_eq!(rows_per_key(&table, "by_same")[0], 2.0 * n + 100.0);
+    db.close().unwrap();
+}
+
+/// STAT-1: statistics that are stored elsewhere change on request alone, and choose the same plans when they
+/// are given back. What people have written into them is taken, whatever it is.
+#[test]
+fn statistics_come_back_as_they_were_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("few", ColumnType::i64())
+        .column("thrice", ColumnType::i64())
+        .column("same", ColumnType::text(20))
+        .primary(&["id"])
+        .index("by_few", &["few", "id"])
+        .index("by_thrice", &["thrice"])
+        .unique("by_id", &["id", "few"]);
+    let hidden = TableDef::new("a/hidden")
+        .column("n", ColumnType::i64())
+        .index("by_n", &["n"]);
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let table = db.create_table(&def).unwrap();
+    db.create_table(&hidden).unwrap();
+    assert_eq!(table.keep_statistics().unwrap(), None, "nobody has looked");
+    fill(&db, &table, 0..ROWS);
+    table.set_sample_leaves(1);
+    table.analyze().unwrap();
+    let one = table.keep_statistics().unwrap().unwrap();
+    table.set_sample_leaves(20);
+    table.analyze().unwrap();
+    let told = table.keep_statistics().unwrap().unwrap();
+    assert!(one.indexes.iter().all(|s| s.sampled.is_none_or(|n| n == 1)));
+    assert!(told.indexes.iter().any(|s| s.sampled == Some(20)));
+
+    let list = |told: &TableStatistics| -> Vec<String> {
+        let with_columns = (told.indexes.iter()).filter(|s| s.name.starts_with("n_diff"));
+        with_columns
+            .map(|s| format!("{} {} {}", s.index, s.name, s.about))
+            .collect()
+    };
+    assert_eq!(
+        list(&told),
+        [
+            "PRIMARY n_diff_pfx01 id",
+            "by_few n_diff_pfx01 few",
+            "by_few n_diff_pfx02 few,id",
+            "by_thrice n_diff_pfx01 thrice",
+            "by_thrice n_diff_pfx02 thrice,id",
+            "by_id n_diff_pfx01 id",
+            "by_id n_diff_pfx02 id,few",
+        ]
+    );
+    assert_eq!(told.rows, ROWS as u64);
+    let all = |table: &Table| -> Vec<_> {
+        (0..=table.def().indexes.len())
+            .map(|n| table.index_estimate(n).unwrap().rows_per_key)
+            .collect()
+    };
+    let before = all(&table);
+    assert_eq!(before[1][0], ROWS as f64 / 5.0);
+    // STAT-1: rows come, and nobody looks again.
+    fill(&db, &table, ROWS..2 * ROWS);
+    assert!(!table.estimates_are_stale());
+    assert_eq!(table.kept_statistics_rows(), Some(ROWS as u64));
+    assert_eq!(all(&table), before);
+    db.close().unwrap();
+
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let table = db.table("a/t").unwrap();
+    assert_eq!(table.kept_statistics_rows(), None);
+    assert!(table.set_statistics(&told).unwrap(), "of all indexes");
+    assert_eq!(all(&table), before);
+    assert_eq!(table.row_count_estimate(), ROWS as u64);
+    assert_eq!(table.keep_statistics().unwrap().unwrap().rows, ROWS as u64);
+
+    // Nonsense is taken, and what is missing is looked at.
+    let mut odd = told.clone();
+    odd.rows = u64::MAX;
+    for s in &mut odd.indexes {
+        s.value = if s.index == "by_few" { 0 } else { u64::MAX };
+    }
+    odd.clustered_pages = u64::MAX;
+    odd.secondary_pages = u64::MAX;
+    odd.indexes.retain(|s| s.index != "by_thrice");
+    assert!(!table.set_statistics(&odd).unwrap());
+    assert!(
+        all(&table)
+            .iter()
+            .flatten()
+            .all(|shared| shared.is_finite())
+    );
+    assert_eq!(table.clustered_bytes_estimate(1), u64::MAX);
+    table.analyze().unwrap();
+    assert_eq!(table.kept_statistics_rows(), None, "until it is asked for");
+
+    let hidden = db.table("a/hidden").unwrap();
+    hidden.analyze().unwrap();
+    assert_eq!(
+        list(&hidden.keep_statistics().unwrap().unwrap()),
+        [
+            "GEN_CLUST_INDEX n_diff_pfx01 DB_ROW_ID",
+            "by_n n_diff_pfx01 n",
+            "by_n n_diff_pfx02 n,DB_ROW_ID",
+        ]
+    );
     db.close().unwrap();
 }
 

@@ -91,10 +91,14 @@ pub struct IndexEstimate {
     /// index's own, then in a secondary index those of the primary key.
     pub rows_per_key: Vec<f64>,
     pub leaf_pages: u64,
+    /// Leaves that were looked at; `None`: nobody looked.
+    pub sampled_leaves: Option<u64>,
 }
 
+/// Leaves of an index that are looked at, unless somebody says otherwise.
+const SAMPLE_LEAVES: u32 = 12;
+
 /// What `stats` found out about a table.
-#[derive(Default)]
 pub struct Estimates {
     /// By index number; empty until they were made first. Held for a moment only.
     pub indexes: Mutex<Vec<IndexEstimate>>,
@@ -103,6 +107,26 @@ pub struct Estimates {
     /// How many rows the table had then.
     pub made_at_rows: AtomicU64,
     pub secondary_pages: AtomicU64,
+    /// Of the clustered index, with its external values, if somebody has said; else 0.
+    pub clustered_pages: AtomicU64,
+    /// STAT-1: while it is set, no estimate is made again because rows have come or gone.
+    pub kept: AtomicBool,
+    /// How many leaves of an index are to be looked at.
+    pub sample_leaves: AtomicU32,
+}
+
+impl Default for Estimates {
+    fn default() -> Estimates {
+        Estimates {
+            indexes: Mutex::default(),
+            making: Mutex::default(),
+            made_at_rows: AtomicU64::new(0),
+            secondary_pages: AtomicU64::new(0),
+            clustered_pages: AtomicU64::new(0),
+            kept: AtomicBool::new(false),
+            sample_leaves: AtomicU32::new(SAMPLE_LEAVES),
+        }
+    }
 }
 
 /// An open table, shared by everybody who uses it.
@@ -448,9 +472,18 @@ impl OpenTable {
 
     /// The number of rows has changed so much since the estimates were made that they should be made again.
     pub fn estimates_are_stale(&self) -> bool {
+        if self.estimates.kept.load(Ordering::Relaxed) {
+            return false;
+        }
         let then = self.estimates.made_at_rows.load(Ordering::Relaxed);
         // A few rows more or less make no difference in a small table.
         self.row_count().abs_diff(then) > 16 + then / 10
+    }
+
+    /// Somebody knows better how many rows there are.
+    pub fn set_row_count(&self, rows: u64) {
+        let rows = i64::try_from(rows).unwrap_or(i64::MAX / 2);
+        self.rows.store(rows, Ordering::Relaxed);
     }
 
     /// All rows are gone: row ids and the AUTO_INCREMENT counter start again.

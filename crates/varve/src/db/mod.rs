@@ -13,6 +13,7 @@ mod pool_dump;
 mod pool_warmth;
 mod redefine;
 mod report;
+mod statistics;
 mod table_load;
 mod typed;
 mod undo_directory;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
-use crate::catalog::{FIRST_ROOT_PAGE, IndexEstimate, OpenTable, TableDef};
+use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
@@ -541,11 +542,6 @@ impl Table {
         file.parent()?.parent()
     }
 
-    /// Rows, as far as known: an estimate from when the table was opened, counted since.
-    pub fn row_count_estimate(&self) -> u64 {
-        self.table.row_count()
-    }
-
     /// Number of an index by its name; 0 is the primary key.
     pub fn index_by_name(&self, name: &str) -> Option<usize> {
         self.table.def.index_number(name)
@@ -560,40 +556,6 @@ impl Table {
         high: Option<(&[Datum<'_>], bool)>,
     ) -> Result<u64> {
         crate::table::records_in_range(&self.table, index, low, high)
-    }
-
-    /// What a sample says about index number `index`: how many rows share the first columns of a key, how
-    /// many leaf pages there are. Kept in memory, and made again when a tenth of the rows has come or gone.
-    pub fn index_estimate(&self, index: usize) -> Result<IndexEstimate> {
-        crate::stats::index_estimate(&self.table, index)
-    }
-
-    /// Makes the estimates about all indexes anew.
-    pub fn analyze(&self) -> Result<()> {
-        crate::stats::analyze(&self.table, &|| Ok(()))
-    }
-
-    /// `index_estimate` would look at the table again.
-    pub fn estimates_are_stale(&self) -> bool {
-        self.table.estimates_are_stale()
-    }
-
-    /// Bytes of the secondary indexes' leaves, as estimated last; 0 if nobody has asked for estimates yet.
-    pub fn secondary_bytes_estimate(&self) -> u64 {
-        let pages = self.table.estimates.secondary_pages.load(Ordering::Relaxed);
-        pages * self.page_size() as u64
-    }
-
-    /// Bytes of the clustered index with its external values, by the same estimates: what is left of the
-    /// `used` bytes.
-    pub fn clustered_bytes_estimate(&self, used: u64) -> u64 {
-        let page = self.page_size() as u64;
-        let others = match self.is_temporary() {
-            true => 0,
-            false => u64::from(FIRST_ROOT_PAGE.0) * page,
-        };
-        let rest = used.saturating_sub(others + self.secondary_bytes_estimate());
-        rest.max(page)
     }
 
     pub fn page_size(&self) -> usize {
@@ -739,11 +701,6 @@ impl Transaction {
         let mut trx = Transaction::begin(self.core().clone(), Isolation::RepeatableRead);
         trx.wait_as(self);
         check_with(trx, table)
-    }
-
-    /// As [`Table::analyze`]; is interrupted with the transaction.
-    pub fn analyze(&self, table: &Table) -> Result<()> {
-        crate::stats::analyze(&table.table, &|| self.check_interrupt())
     }
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock. `false`: it has

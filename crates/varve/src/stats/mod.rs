@@ -1,8 +1,11 @@
 //! Statistics for the choice between indexes: how many rows share the first columns of a key, and how many
 //! leaf pages an index has. They live in memory, are made when first asked for and again when the number of
-//! rows has changed by a tenth since, or on request.
+//! rows has changed by a tenth since, or on request. Whoever stores them elsewhere takes them as a list of
+//! values, which they stay until the next request, and can give that back later ([`keep`], [`take`]).
 //!
-//! For each index a few leaves are read, spread evenly over the tree (`SAMPLED_LEAVES`). In them, each pair
+//! - **STAT-1** What is kept like that changes on request alone, and is the same when it is given back.
+//!
+//! For each index a few leaves are read, spread evenly over the tree (`Estimates::sample_leaves`). In them, each pair
 //! of neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the
 //! rows, estimates how many different values the first n columns have. That is too coarse where there are few
 //! different values, so those are counted: from each value the search goes on behind all keys that start with
@@ -21,16 +24,17 @@
 //! In a damaged database that is only read (`Options::force_recovery`) nothing is sampled but on request:
 //! [`guess`].
 
+mod told;
+
 use std::sync::atomic::Ordering::Relaxed;
+
+pub use told::{Statistic, TableStatistics, keep, take};
 
 use crate::base::{GoingOn, Result};
 use crate::btree::Seek;
 use crate::catalog::{IndexEstimate, OpenIndex, OpenTable};
 use crate::page::common_prefix_len;
 use crate::row::{KeyCodec, successor};
-
-/// Leaves of an index that are looked at.
-const SAMPLED_LEAVES: usize = 12;
 
 /// In a leaf, when nobody looks.
 const GUESSED_RECORDS: u64 = 100;
@@ -78,7 +82,7 @@ fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<Vec<IndexEstimate
     let made = (table.indexes().enumerate())
         .map(|(number, index)| Sampler::new(table, number, index, going_on).estimate(rows))
         .collect::<Result<Vec<_>>>()?;
-    keep(table, rows, made.clone());
+    publish(table, rows, made.clone());
     Ok(made)
 }
 
@@ -101,20 +105,27 @@ pub fn guess(table: &OpenTable) {
         IndexEstimate {
             rows_per_key: (0..parts).map(of_part).collect(),
             leaf_pages: (rows / GUESSED_RECORDS).max(1),
+            sampled_leaves: None,
         }
     });
-    keep(table, rows, guessed.collect());
+    publish(table, rows, guessed.collect());
 }
 
-fn keep(table: &OpenTable, rows: u64, made: Vec<IndexEstimate>) {
-    let secondary_pages = made[1..].iter().map(|e| e.leaf_pages).sum();
-    *table.estimates.indexes.lock() = made;
+/// Of the estimates of all indexes.
+fn secondary_pages(made: &[IndexEstimate]) -> u64 {
+    let add = |sum: u64, estimate: &IndexEstimate| sum.saturating_add(estimate.leaf_pages);
+    made[1..].iter().fold(0, add)
+}
+
+fn publish(table: &OpenTable, rows: u64, made: Vec<IndexEstimate>) {
+    let estimates = &table.estimates;
+    let secondary_pages = secondary_pages(&made);
+    *estimates.indexes.lock() = made;
     // Relaxed: estimates, each of them meaningful alone.
-    table.estimates.made_at_rows.store(rows, Relaxed);
-    table
-        .estimates
-        .secondary_pages
-        .store(secondary_pages, Relaxed);
+    estimates.made_at_rows.store(rows, Relaxed);
+    estimates.secondary_pages.store(secondary_pages, Relaxed);
+    estimates.clustered_pages.store(0, Relaxed);
+    estimates.kept.store(false, Relaxed);
 }
 
 /// What a sample of leaves says.
@@ -139,6 +150,7 @@ impl Sample {
 struct Sampler<'a> {
     index: &'a OpenIndex,
     codecs: Codecs<'a>,
+    leaves: usize,
     going_on: GoingOn<'a>,
 }
 
@@ -152,6 +164,7 @@ impl<'a> Sampler<'a> {
         Sampler {
             index,
             codecs: codecs_of(table, number, index),
+            leaves: table.estimates.sample_leaves.load(Relaxed).max(1) as usize,
             going_on,
         }
     }
@@ -171,6 +184,7 @@ impl<'a> Sampler<'a> {
         Ok(IndexEstimate {
             rows_per_key,
             leaf_pages: ((rows as f64 / per_leaf).ceil() as u64).max(1),
+            sampled_leaves: Some(sample.leaves),
         })
     }
 
@@ -228,8 +242,8 @@ impl<'a> Sampler<'a> {
         };
         let mut previous_low: Option<Vec<u8>> = None;
         let mut ends = Vec::new();
-        let shares: [f64; SAMPLED_LEAVES] =
-            std::array::from_fn(|i| (i as f64 + 0.5) / SAMPLED_LEAVES as f64);
+        let share = |i| (i as f64 + 0.5) / self.leaves as f64;
+        let shares: Vec<f64> = (0..self.leaves).map(share).collect();
         for low in self.index.tree.leaf_lows_at(&shares)? {
             (self.going_on)()?;
             let leaf = self.index.tree.latch_leaf_shared(&low, Seek::Ge)?;
