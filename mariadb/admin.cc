@@ -102,12 +102,11 @@ void ha_varve::fetch_estimates()
   // What was kept is somebody's no longer.
   if (is_kept && (stored == Stored::NONE || stored == Stored::UNAVAILABLE))
     varve_table_analyze(m_table, nullptr);
-  if (!policy.recalculates)
-    return;
   varve_table_stats s;
+  // An index is new.
   if (stored == Stored::SOME)
     leave_to_keeper(m_name, Task::STORE, 0);
-  else if (stored == Stored::NONE && !varve_table_get_stats(m_table, &s) && s.rows)
+  else if (stored == Stored::NONE && policy.recalculates && !varve_table_get_stats(m_table, &s) && s.rows)
     leave_to_keeper(m_name, Task::RECALCULATE, policy.sample_pages);
 }
 

@@ -1,6 +1,8 @@
 // keeper.cc: the thread that looks at tables again which have changed, and stores what others could not.
 //
-// It has a list of tasks, at most one for each table: the last thing that was asked for. It uses no server
+// It has a list of tasks, at most one for each table: the last thing that was asked for. A task is on the list
+// until it is done: meanwhile what is stored of the table counts for nothing, unless it is only to be made
+// again. The thread uses no server
 // connection and no metadata lock: a transaction of the engine's keeps a table from being dropped or
 // redefined while it is looked at and its rows are stored, which takes a few pages' time. Whoever wants to
 // drop it waits for that. No reader and no writer does.
@@ -38,12 +40,14 @@ struct Pending
   Task task;
   uint sample_pages;
   Clock::time_point not_before;
+  ulonglong number;  // of the request
 };
 
 std::mutex mutex;  // guards all that follows but the thread
 std::condition_variable changed;
 std::map<std::string, Pending> pending;
 std::map<std::string, Clock::time_point> looked_at;  // within the last INTERVAL
+ulonglong requests;
 bool is_to_stop, is_to_make_tables;
 varve_txn *txn;  // the thread's; others interrupt it
 
@@ -176,20 +180,18 @@ void run()
       }
       const std::string name= at->first;
       const Pending task= at->second;
-      // A FORGET stays on the list until it is done: readers ask for it.
-      if (task.task != Task::FORGET)
-        pending.erase(at);
       if (task.task == Task::RECALCULATE)
         looked_at[name]= Clock::now();
       lock.unlock();
       const Stored stored= carry_out(name, task);
       lock.lock();
-      const auto now_asked= pending.find(name);
-      const bool is_superseded= now_asked != pending.end() && now_asked->second.not_before != task.not_before;
-      if (stored == Stored::LATER && !is_superseded)
-        pending[name]= {task.task, task.sample_pages, Clock::now() + RETRY};
-      else if (now_asked != pending.end() && !is_superseded)
-        pending.erase(now_asked);
+      const auto now= pending.find(name);
+      if (now == pending.end() || now->second.number != task.number)
+        continue;  // something else was asked for meanwhile
+      if (stored == Stored::LATER)
+        now->second.not_before= Clock::now() + RETRY;
+      else
+        pending.erase(now);
     }
   }
   my_thread_end();
@@ -204,15 +206,15 @@ void leave_to_keeper(const std::string &name, Task task, uint sample_pages)
   if (at != pending.end() && at->second.task == Task::RECALCULATE && task != Task::FORGET)
     return;
   const std::chrono::seconds wait= task == Task::RECALCULATE ? FIRST : RETRY;
-  pending[name]= {task, sample_pages, Clock::now() + wait};
+  pending[name]= {task, sample_pages, Clock::now() + wait, ++requests};
   changed.notify_one();
 }
 
-bool keeper_is_to_forget(const std::string &name)
+bool is_stored_outdated(const std::string &name)
 {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto at= pending.find(name);
-  return at != pending.end() && at->second.task == Task::FORGET;
+  return at != pending.end() && at->second.task != Task::RECALCULATE;
 }
 
 void start_keeper()

@@ -340,7 +340,7 @@ Stored fetch_statistics(varve_table *table, const std::string &name)
   Stats_tables tables;
   Stored stored= tables.open(nullptr, false);
   if (stored == Stored::ALL)
-    stored= keeper_is_to_forget(name) ? Stored::NONE : tables.read(Name(name), &contents);
+    stored= is_stored_outdated(name) ? Stored::LATER : tables.read(Name(name), &contents);
   if (stored != Stored::ALL)
     return stored;
   std::vector<varve_statistic> given;
@@ -400,7 +400,7 @@ void move_statistics(const std::string &from, const std::string &to)
   }
   Contents contents;
   Stats_tables tables;
-  const bool is_none= keeper_is_to_forget(from);
+  const bool is_none= is_stored_outdated(from);
   Stored stored= tables.open(nullptr, true);
   if (stored == Stored::ALL)
     stored= tables.read(Name(from), &contents);

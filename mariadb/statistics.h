@@ -49,7 +49,7 @@ enum class Stored
   SOME,         // nothing is known of an index
   NONE,
   UNAVAILABLE,  // the two tables can't be used: the error log says why, once
-  LATER         // somebody keeps them locked
+  LATER         // somebody keeps them locked, or the keeper has to replace them
 };
 
 // Gives a table what is stored for it.
@@ -86,8 +86,8 @@ enum class Task
 // The keeper is to do this, and forget what else it was to do with the table.
 void leave_to_keeper(const std::string &name, Task task, uint sample_pages);
 
-// Whether it still has to remove what is stored: then nothing is.
-bool keeper_is_to_forget(const std::string &name);
+// Whether it still has to remove or replace what is stored, which means nothing then.
+bool is_stored_outdated(const std::string &name);
 
 void start_keeper();
 // Waits for it. What it has not done is left undone.

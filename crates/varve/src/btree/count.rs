@@ -20,6 +20,16 @@ struct Path {
     records: usize,
 }
 
+/// A leaf that was chosen by its place in the tree.
+pub struct ChosenLeaf {
+    /// Where it begins.
+    pub low: Vec<u8>,
+    /// How many leaves the tree has, if every page has as many children as the one on the way to this leaf: on
+    /// average over ways that go to each child as often as to the others this is how many there are (Knuth,
+    /// Estimating the Efficiency of Backtrack Programs, 1975).
+    pub of_leaves: f64,
+}
+
 /// A way down to a share of the leaves.
 struct Way<'g> {
     /// The page that comes next, and where it was last.
@@ -29,6 +39,8 @@ struct Way<'g> {
     low: Vec<u8>,
     /// The share of its leaves that stay to the left.
     rest: f64,
+    /// The product of the numbers of children passed.
+    of_leaves: f64,
 }
 
 impl<'g> Way<'g> {
@@ -37,6 +49,7 @@ impl<'g> Way<'g> {
         let at = self.rest * n as f64;
         let child = image.child((at as usize).min(n - 1));
         self.rest = at - child.slot as f64;
+        self.of_leaves *= n as f64;
         self.low = image.separator(child.slot);
         (self.no, self.hint) = (child.no, child.hint);
     }
@@ -70,16 +83,17 @@ impl Tree {
         Ok(from.slotted().n_slots().saturating_sub(from.at) as u64)
     }
 
-    /// Where the leaves begin that have these shares (0 to 1) of the leaves to their left, taking all
-    /// children of a page for equally large. By images; a little out of date if the tree changes. The pages
+    /// The leaves that have these shares (0 to 1) of the leaves to their left, taking all children of a page
+    /// for equally large. By images; a little out of date if the tree changes. The pages
     /// on the ways there, and these leaves, are read ahead, those of a level together.
-    pub fn leaf_lows_at(&self, shares: &[f64]) -> Result<Vec<Vec<u8>>> {
+    pub fn leaves_at(&self, shares: &[f64]) -> Result<Vec<ChosenLeaf>> {
         let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
         let way = |share: &f64| Way {
             no: self.root,
             hint: &self.root_hint,
             low: Vec::new(),
             rest: share.clamp(0.0, 1.0),
+            of_leaves: 1.0,
         };
         let mut ways: Vec<Way<'_>> = shares.iter().map(way).collect();
         let root = pool.inner(self.page_id(self.root), &self.root_hint, guard)?;
@@ -101,7 +115,11 @@ impl Tree {
                 pool.prefetch(&below);
             }
         }
-        Ok(ways.into_iter().map(|way| way.low).collect())
+        let chosen = |way: Way<'_>| ChosenLeaf {
+            low: way.low,
+            of_leaves: way.of_leaves,
+        };
+        Ok(ways.into_iter().map(chosen).collect())
     }
 
     /// The way to a key, or to the end. `None` if the tree changed under the descent.

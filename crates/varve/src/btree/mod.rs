@@ -112,6 +112,7 @@ use crate::space::Space;
 
 pub use ahead::{Onward, ReadAhead};
 pub use check::TreeReport;
+pub use count::ChosenLeaf;
 pub use descend::{LeafAhead, LeafHint};
 pub use free::{AT_END_LOG_BYTES, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};

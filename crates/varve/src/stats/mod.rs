@@ -15,7 +15,7 @@
 //! only if there is nothing yet they wait, since a plan made without would cost more. A thread that makes
 //! them and fails, or gives up, leaves what there was: they are replaced when all of them are made.
 //!
-//! Delete-marked records count as long as they are there. The result is no snapshot.
+//! Delete-marked records count as long as they are there, but for the number of rows. The result is no snapshot.
 //!
 //! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a
 //! level and not one after the other. Where a count of values goes on is known only when the leaf before was
@@ -31,10 +31,13 @@ use std::sync::atomic::Ordering::Relaxed;
 pub use told::{Statistic, TableStatistics, keep, take};
 
 use crate::base::{GoingOn, Result};
-use crate::btree::Seek;
-use crate::catalog::{IndexEstimate, OpenIndex, OpenTable};
+use crate::btree::{ChosenLeaf, Seek};
+use crate::catalog::{DELETED, IndexEstimate, OpenIndex, OpenTable};
 use crate::page::common_prefix_len;
 use crate::row::{KeyCodec, successor};
+
+/// So many times as many rows, or as few, are not what a sample says.
+const UNLIKELY: f64 = 1.5;
 
 /// In a leaf, when nobody looks.
 const GUESSED_RECORDS: u64 = 100;
@@ -72,16 +75,33 @@ pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> 
     }
 }
 
+/// How many rows the table has. They are counted as they come and go, but from an estimate on: that of an
+/// opened table, or what somebody has said. A sample that has all leaves knows better; one that says something
+/// quite different is believed.
+fn count_again(table: &OpenTable, sample: &Sample) -> u64 {
+    let (counted, sampled) = (table.row_count(), sample.rows);
+    let ratio = counted as f64 / sampled.max(1) as f64;
+    if !sample.is_whole && (1.0 / UNLIKELY..UNLIKELY).contains(&ratio) {
+        return counted;
+    }
+    // Those that come and go meanwhile stay counted.
+    table.count_rows(sampled as i64 - counted as i64);
+    sampled
+}
+
 fn kept(table: &OpenTable, index: usize) -> Option<IndexEstimate> {
     table.estimates.indexes.lock().get(index).cloned()
 }
 
 /// The caller holds the mutex for making them. Returns them, too.
 fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<Vec<IndexEstimate>> {
-    let rows = table.row_count();
-    let made = (table.indexes().enumerate())
-        .map(|(number, index)| Sampler::new(table, number, index, going_on).estimate(rows))
-        .collect::<Result<Vec<_>>>()?;
+    let clustered = Sampler::new(table, 0, &table.clustered, going_on);
+    let sample = clustered.sample()?;
+    let rows = count_again(table, &sample);
+    let mut made = vec![clustered.estimate_by(&sample, rows)?];
+    for (number, index) in table.indexes().enumerate().skip(1) {
+        made.push(Sampler::new(table, number, index, going_on).estimate(rows)?);
+    }
     publish(table, rows, made.clone());
     Ok(made)
 }
@@ -130,6 +150,10 @@ fn publish(table: &OpenTable, rows: u64, made: Vec<IndexEstimate>) {
 
 /// What a sample of leaves says.
 struct Sample {
+    /// Of the clustered index: how many rows there are.
+    rows: u64,
+    /// The sample is the whole tree.
+    is_whole: bool,
     leaves: u64,
     records: u64,
     /// Neighbouring keys that were compared.
@@ -170,7 +194,10 @@ impl<'a> Sampler<'a> {
     }
 
     fn estimate(&self, rows: u64) -> Result<IndexEstimate> {
-        let sample = self.sample()?;
+        self.estimate_by(&self.sample()?, rows)
+    }
+
+    fn estimate_by(&self, sample: &Sample, rows: u64) -> Result<IndexEstimate> {
         let mut rows_per_key = Vec::with_capacity(sample.changes.len());
         for n in 1..=sample.changes.len() {
             let unique = self.index.unique && n >= self.index.codec.len();
@@ -235,6 +262,8 @@ impl<'a> Sampler<'a> {
 
     fn sample(&self) -> Result<Sample> {
         let mut sample = Sample {
+            rows: 0,
+            is_whole: true,
             leaves: 0,
             records: 0,
             pairs: 0,
@@ -244,15 +273,27 @@ impl<'a> Sampler<'a> {
         let mut ends = Vec::new();
         let share = |i| (i as f64 + 0.5) / self.leaves as f64;
         let shares: Vec<f64> = (0..self.leaves).map(share).collect();
-        for low in self.index.tree.leaf_lows_at(&shares)? {
+        let chosen = self.index.tree.leaves_at(&shares)?;
+        // Rows of the leaf in hand, of all that were looked at, and of those that they stand for.
+        let (mut live, mut all_live, mut stood_for) = (0, 0, 0.0);
+        for ChosenLeaf { low, of_leaves } in &chosen {
             (self.going_on)()?;
-            let leaf = self.index.tree.latch_leaf_shared(&low, Seek::Ge)?;
+            let leaf = self.index.tree.latch_leaf_shared(low, Seek::Ge)?;
             let page = leaf.slotted();
             // A tree with fewer leaves shows one of them several times in a row.
             if previous_low.as_deref() == Some(page.low()) {
+                stood_for += of_leaves * live as f64;
                 continue;
             }
             previous_low = Some(page.low().to_vec());
+            let is_live = |slot: &usize| {
+                page.payload(*slot)
+                    .first()
+                    .is_some_and(|f| f & DELETED == 0)
+            };
+            live = (0..page.n_slots()).filter(is_live).count() as u64;
+            all_live += live;
+            stood_for += of_leaves * live as f64;
             let (mut key, mut before) = (Vec::new(), Vec::new());
             for slot in 0..page.n_slots() {
                 std::mem::swap(&mut key, &mut before);
@@ -272,6 +313,12 @@ impl<'a> Sampler<'a> {
             sample.records += page.n_slots() as u64;
             sample.pairs += page.n_slots().saturating_sub(1) as u64;
         }
+        let is_all = |leaf: &ChosenLeaf| leaf.of_leaves == sample.leaves as f64;
+        sample.is_whole = chosen.iter().all(is_all);
+        sample.rows = match sample.is_whole {
+            true => all_live,
+            false => (stood_for / chosen.len() as f64).round() as u64,
+        };
         Ok(sample)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::descend::{Aim, Located, child_at};
 use super::*;
+use crate::btree::ChosenLeaf;
 use crate::page::{max_key, max_record};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -150,8 +151,8 @@ fn samples_of_a_damaged_tree_end() {
         },
     );
     mtr.commit();
-    let lows = f.tree.leaf_lows_at(&[0.0, 0.9]).expect("what there is");
-    assert!(lows[0].is_empty() && !lows[1].is_empty());
+    let lows = f.tree.leaves_at(&[0.0, 0.9]).expect("what there is");
+    assert!(lows[0].low.is_empty() && !lows[1].low.is_empty());
 }
 
 #[test]
@@ -189,9 +190,11 @@ fn estimates_and_samples() {
     let keys = scan(&f.tree, None, Seek::Ge, usize::MAX);
     let all = keys.len();
     let shares = [0.0, 0.1, 0.3, 0.5, 0.8, 1.0];
-    let lows = f.tree.leaf_lows_at(&shares).expect("samples");
-    assert_eq!((lows.len(), &*lows[0]), (shares.len(), &b""[..]));
-    for (share, low) in shares.iter().zip(&lows) {
+    let lows = f.tree.leaves_at(&shares).expect("samples");
+    assert_eq!((lows.len(), &*lows[0].low), (shares.len(), &b""[..]));
+    for (share, ChosenLeaf { low, of_leaves }) in shares.iter().zip(&lows) {
+        let ratio = of_leaves / report.leaf_pages as f64;
+        assert!((0.3..3.0).contains(&ratio), "{of_leaves} leaves");
         let before = keys.partition_point(|key| key < low) as f64 / all as f64;
         assert!((before - share).abs() < 0.1, "{before} are below {share}");
     }
