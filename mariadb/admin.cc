@@ -105,7 +105,7 @@ void ha_varve::fetch_estimates()
   varve_table_stats s;
   // An index is new.
   if (stored == Stored::SOME)
-    leave_to_keeper(m_name, Task::STORE, 0);
+    leave_to_keeper(m_name, Task::COMPLETE, 0);
   else if (stored == Stored::NONE && policy.recalculates && !varve_table_get_stats(m_table, &s) && s.rows)
     leave_to_keeper(m_name, Task::RECALCULATE, policy.sample_pages);
 }

@@ -90,7 +90,8 @@ bool is_engine_ready()
   return plugin_is_ready(&name, MYSQL_STORAGE_ENGINE_PLUGIN);
 }
 
-Stored recalculate(const std::string &name, uint sample_pages, bool looks)
+// All but FORGET.
+Stored store(const std::string &name, const Pending &task)
 {
   varve_table *table;
   if (varve_table_open(db, name.c_str(), &table))
@@ -98,14 +99,15 @@ Stored recalculate(const std::string &name, uint sample_pages, bool looks)
   varve_code code= varve_txn_begin(txn, VARVE_READ_COMMITTED);
   if (!code)
     code= varve_txn_start_statement(txn);
-  if (!code && looks)
+  if (!code && task.task == Task::RECALCULATE)
   {
-    varve_table_set_sample_leaves(table, sample_pages);
+    varve_table_set_sample_leaves(table, task.sample_pages);
     code= varve_table_analyze(table, txn);
   }
   Stored stored= code == VARVE_LOCK_WAIT_TIMEOUT ? Stored::LATER : code ? Stored::UNAVAILABLE : Stored::ALL;
   if (stored == Stored::ALL)
-    stored= store_statistics(table, name, txn);
+    stored= task.task == Task::COMPLETE ? complete_statistics(table, name, txn)
+                                        : store_statistics(table, name, txn);
   if (stored == Stored::ALL && varve_txn_commit(txn))
     stored= Stored::UNAVAILABLE;
   varve_txn_rollback(txn);
@@ -115,9 +117,7 @@ Stored recalculate(const std::string &name, uint sample_pages, bool looks)
 
 Stored carry_out(const std::string &name, const Pending &task)
 {
-  if (task.task == Task::FORGET)
-    return try_to_forget(name);
-  return recalculate(name, task.sample_pages, task.task == Task::RECALCULATE);
+  return task.task == Task::FORGET ? try_to_forget(name) : store(name, task);
 }
 
 // The task that is due, or when the next one is.
@@ -203,7 +203,9 @@ void leave_to_keeper(const std::string &name, Task task, uint sample_pages)
 {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto at= pending.find(name);
-  if (at != pending.end() && at->second.task == Task::RECALCULATE && task != Task::FORGET)
+  const bool is_included= task == Task::COMPLETE || (task == Task::STORE && at != pending.end() &&
+                                                     at->second.task == Task::RECALCULATE);
+  if (at != pending.end() && is_included)
     return;
   const std::chrono::seconds wait= task == Task::RECALCULATE ? FIRST : RETRY;
   pending[name]= {task, sample_pages, Clock::now() + wait, ++requests};
@@ -214,7 +216,7 @@ bool is_stored_outdated(const std::string &name)
 {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto at= pending.find(name);
-  return at != pending.end() && at->second.task != Task::RECALCULATE;
+  return at != pending.end() && (at->second.task == Task::FORGET || at->second.task == Task::STORE);
 }
 
 void start_keeper()

@@ -275,8 +275,18 @@ public:
     const Number rows(contents.totals.rows), clustered(contents.totals.clustered_pages),
                  secondary(contents.totals.secondary_pages);
     const varve_value schema= text_value(name.schema), table= text_value(name.table);
-    varve_code code= m_tables.insert(m_txn, {schema, table, now.value(), rows.value(), clustered.value(), secondary.value()});
-    for (const Index_row &row : contents.indexes)
+    const varve_code code= m_tables.insert(m_txn, {schema, table, now.value(), rows.value(), clustered.value(),
+                                                   secondary.value()});
+    return code ? outcome(code) : add(name, contents.indexes);
+  }
+
+  // Writes rows of indexes.
+  Stored add(const Name &name, const std::vector<Index_row> &indexes)
+  {
+    const Moment now;
+    const varve_value schema= text_value(name.schema), table= text_value(name.table);
+    varve_code code= VARVE_OK;
+    for (const Index_row &row : indexes)
     {
       const Number value(row.value), sample(row.sample);
       if (!code)
@@ -364,9 +374,30 @@ Stored store_statistics(varve_table *table, const std::string &name, const varve
   return stored == Stored::ALL ? tables.commit() : stored;
 }
 
-Stored store_statistics(varve_table *table, const std::string &name)
+Stored complete_statistics(varve_table *table, const std::string &name, const varve_txn *txn)
 {
-  return store_statistics(table, name, nullptr);
+  uint64_t rows;
+  if (!varve_table_keeps_statistics(table, &rows))
+    return Stored::NONE;  // Another handle of the table: what is stored will be fetched again.
+  Stats_tables tables;
+  Stored stored= tables.open(txn, false);
+  Contents before, now;
+  if (stored == Stored::ALL)
+    stored= tables.read(Name(name), &before);
+  if (stored == Stored::ALL && varve_table_keep_statistics(table, &now.totals, collect, &now))
+    return Stored::UNAVAILABLE;
+  std::vector<Index_row> missing;
+  for (const Index_row &row : now.indexes)
+  {
+    bool is_there= false;
+    for (const Index_row &old : before.indexes)
+      is_there= is_there || old.index == row.index;
+    if (!is_there)
+      missing.push_back(row);
+  }
+  if (stored == Stored::ALL)
+    stored= tables.add(Name(name), missing);
+  return stored == Stored::ALL ? tables.commit() : stored;
 }
 
 Stored try_to_forget(const std::string &name)

@@ -57,8 +57,10 @@ Stored fetch_statistics(varve_table *table, const std::string &name);
 
 // Keeps what the engine has estimated, and stores it. In a transaction `txn` of somebody who has locked the
 // table, or, if that is null, in one of its own.
-Stored store_statistics(varve_table *table, const std::string &name);
-Stored store_statistics(varve_table *table, const std::string &name, const varve_txn *txn);
+Stored store_statistics(varve_table *table, const std::string &name, const varve_txn *txn= nullptr);
+
+// Stores what is kept of those indexes of which nothing is stored.
+Stored complete_statistics(varve_table *table, const std::string &name, const varve_txn *txn);
 
 // DDL: the table of this name is gone, or another one; it has another name.
 void forget_statistics(const std::string &name);
@@ -80,6 +82,7 @@ enum class Task
 {
   FORGET,      // remove the rows
   STORE,       // store what is known in memory
+  COMPLETE,    // the same of those indexes of which nothing is stored
   RECALCULATE  // look at the table, and store that
 };
 
