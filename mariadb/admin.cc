@@ -79,9 +79,10 @@ void ha_varve::refresh_estimates()
   }
 }
 
-// A handler has been opened: if it is the table's first since FLUSH TABLE, what is stored becomes the engine's
-// estimates. Where nothing is, the engine's own serve until the keeper has looked at the table: it is not for
-// the statement that needs it first to wait for more. An empty table is looked at when it has rows.
+// A handler has been opened: if it is the table's first since FLUSH TABLE, what is stored becomes the
+// engine's estimates. Where nothing is, the engine's own serve until the keeper has looked at the table: it
+// is not for the statement that needs it first to wait for more. An empty table is looked at when it has
+// rows.
 void ha_varve::fetch_estimates()
 {
   const Statistics_policy policy= statistics_policy(table_share, m_name);
@@ -215,6 +216,14 @@ double ha_varve::read_time(uint index, uint ranges, ha_rows rows)
   if (stats.records < rows)
     return scan;
   return ranges + rows2double(rows) / rows2double(stats.records) * scan;
+}
+
+void ha_varve::print_error(int error, myf flags)
+{
+  if (error == m_failure && m_failure_number)
+    my_printf_error(m_failure_number, "VARVE: %s", flags, m_failure_words.c_str());
+  else
+    handler::print_error(error, flags);
 }
 
 // Warnings become lines of CHECK TABLE's result.

@@ -721,15 +721,24 @@ bool ha_varve::inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
   return error;
 }
 
-// Of indexes that are gone and come with the same name nothing is known.
-static Index_renames index_renames(const Alter_inplace_info *alter)
+// What is stored of indexes goes with them; of one that is gone and comes again with the same name nothing is
+// known. Of a table that is rebuilt all is made anew.
+void ha_varve::alter_statistics(const TABLE *altered, const Alter_inplace_info *alter, bool is_rebuilt)
 {
+  if (is_rebuilt)
+  {
+    forget_statistics(m_name);
+    const Statistics_policy policy= statistics_policy(altered->s, m_name);
+    if (policy.is_persistent)
+      leave_to_keeper(m_name, Task::RECALCULATE, policy.sample_pages);
+    return;
+  }
   Index_renames renames;
   for (uint i= 0; i < alter->index_drop_count; i++)
     renames.emplace_back(alter->index_drop_buffer[i]->name.str, "");
   for (const Alter_inplace_info::Rename_key_pair &pair : alter->rename_keys)
     renames.emplace_back(pair.old_key->name.str, pair.new_key->name.str);
-  return renames;
+  rename_index_statistics(m_name, renames);
 }
 
 int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
@@ -737,12 +746,13 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   if (!alter->handler_ctx)
     if (int error= prepare_redefinition(altered, alter))
       return error;
+  const bool is_rebuilt= is_rebuild(altered, alter);
   close_table();
   varve_redefinition *const prepared= static_cast<Prepared *>(alter->handler_ctx)->take();
   const varve_code code= varve_redefinition_commit(db, prepared, tell_duplicate, altered);
   const int error= code ? report(ha_thd(), code) : 0;
   if (!error)
-    rename_index_statistics(m_name, index_renames(alter));
+    alter_statistics(altered, alter, is_rebuilt);
   const int reopened= open_table();
   return error ? error : reopened;
 }

@@ -217,6 +217,7 @@ private:
   void refresh_estimates();
   void fetch_estimates();
   void note_changes();
+  void alter_statistics(const TABLE *altered, const Alter_inplace_info *alter, bool is_rebuilt);
 
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;

@@ -151,14 +151,6 @@ int ha_varve::failed(varve_code code)
   return m_failure= to_handler_code(ha_thd(), code);
 }
 
-void ha_varve::print_error(int error, myf flags)
-{
-  if (error == m_failure && m_failure_number)
-    my_printf_error(m_failure_number, "VARVE: %s", flags, m_failure_words.c_str());
-  else
-    handler::print_error(error, flags);
-}
-
 /* Statements */
 
 // Whether a statement that reads a table to write elsewhere may read it as of its own view: only if it does

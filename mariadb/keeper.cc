@@ -1,11 +1,10 @@
 // keeper.cc: the thread that looks at tables again which have changed, and stores what others could not.
 //
-// It has a list of tasks, at most one for each table: the last thing that was asked for. A task is on the list
-// until it is done: meanwhile what is stored of the table counts for nothing, unless it is only to be made
-// again. The thread uses no server
-// connection and no metadata lock: a transaction of the engine's keeps a table from being dropped or
-// redefined while it is looked at and its rows are stored, which takes a few pages' time. Whoever wants to
-// drop it waits for that. No reader and no writer does.
+// It has a list of tasks, at most one for each table: the last thing that was asked for. A task is on the
+// list until it is done: meanwhile what is stored of the table counts for nothing, unless it is only to be
+// made again. The thread uses no server connection and no metadata lock: a transaction of the engine's keeps
+// a table from being dropped or redefined while it is looked at and its rows are stored, which takes a few
+// pages' time. Whoever wants to drop it waits for that. No reader and no writer does.
 //
 // - A task that somebody's lock is in the way of is tried again after RETRY.
 // - A table that has changed is looked at a second later, when the statements that follow have changed it,

@@ -4,8 +4,8 @@
 // transaction locks tables as the engine does without a server: whoever drops or alters one of the two tables
 // waits for it, and it never waits (its timeout is 0).
 //
-// - Rows of a table that is gone are removed after it is gone; a crash in between leaves them. So CREATE TABLE
-//   removes those of its name, too.
+// - Rows of a table that is gone are removed after it is gone; a crash in between leaves them. So CREATE
+//   TABLE removes those of its name, too.
 
 #include "statistics.h"
 
@@ -176,9 +176,10 @@ public:
       m_table= nullptr;
     if (!code && is_as_it_should_be(m_table, name) && !varve_cursor_open(m_table, 0, &m_cursor))
       return Stored::ALL;
-    if (!quietly)
-      complain((code ? std::string(varve_last_error())
-                     : std::string(name) + " has other columns than it should have; drop it and restart the server").c_str());
+    if (!quietly && code)
+      complain(varve_last_error());
+    else if (!quietly)
+      complain((std::string(name) + " has other columns; drop it and restart the server").c_str());
     return Stored::UNAVAILABLE;
   }
 
@@ -221,114 +222,126 @@ public:
   }
 
   // `txn`: somebody else's, who commits; null: one of its own. A missing table is no news if `quietly`.
-  Stored open(const varve_txn *txn, bool quietly)
-  {
-    if (m_tables.open(TABLE_STATS, quietly) != Stored::ALL || m_indexes.open(INDEX_STATS, quietly) != Stored::ALL)
-      return Stored::UNAVAILABLE;
-    m_txn= txn;
-    if (txn)
-      return Stored::ALL;
-    varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &m_own);
-    if (code)
-    {
-      m_own= nullptr;
-      return outcome(code);
-    }
-    varve_txn_set_lock_wait_timeout(m_own, 0);
-    m_txn= m_own;
-    // One statement: one view for both tables. No gap is locked.
-    code= varve_txn_begin(m_own, VARVE_READ_COMMITTED);
-    if (!code)
-      code= varve_txn_start_statement(m_own);
-    return code ? outcome(code) : Stored::ALL;
-  }
-
-  Stored read(const Name &name, Contents *to)
-  {
-    varve_code code= m_tables.for_each(m_txn, name, VARVE_NO_LOCK, [&](const varve_value *row) {
-      to->is_there= true;
-      to->totals= {Number::of(row[3]), Number::of(row[4]), Number::of(row[5])};
-      return VARVE_OK;
-    });
-    if (!code)
-      code= m_indexes.for_each(m_txn, name, VARVE_NO_LOCK, [&](const varve_value *row) {
-        to->indexes.push_back({text_of(row[2]), text_of(row[4]), text_of(row[7]), Number::of(row[5]),
-                               row[6].ptr != nullptr, Number::of(row[6])});
-        return VARVE_OK;
-      });
-    return code ? outcome(code) : to->is_there ? Stored::ALL : Stored::NONE;
-  }
-
-  Stored remove(const Name &name)
-  {
-    varve_code code= VARVE_OK;
-    for (Stats_table *table : {&m_tables, &m_indexes})
-      if (!code)
-        code= table->for_each(m_txn, name, VARVE_EXCLUSIVE,
-                              [&](const varve_value *) { return varve_delete(m_txn, table->cursor()); });
-    return code ? outcome(code) : Stored::ALL;
-  }
-
-  Stored write(const Name &name, const Contents &contents)
-  {
-    const Moment now;
-    const Number rows(contents.totals.rows), clustered(contents.totals.clustered_pages),
-                 secondary(contents.totals.secondary_pages);
-    const varve_value schema= text_value(name.schema), table= text_value(name.table);
-    const varve_code code= m_tables.insert(m_txn, {schema, table, now.value(), rows.value(), clustered.value(),
-                                                   secondary.value()});
-    return code ? outcome(code) : add(name, contents.indexes);
-  }
+  Stored open(const varve_txn *txn, bool quietly);
+  Stored read(const Name &name, Contents *to);
+  Stored remove(const Name &name);
+  Stored write(const Name &name, const Contents &contents);
 
   // Writes rows of indexes.
-  Stored add(const Name &name, const std::vector<Index_row> &indexes)
-  {
-    const Moment now;
-    const varve_value schema= text_value(name.schema), table= text_value(name.table);
-    varve_code code= VARVE_OK;
-    for (const Index_row &row : indexes)
-    {
-      const Number value(row.value), sample(row.sample);
-      if (!code)
-        code= m_indexes.insert(m_txn, {schema, table, text_value(row.index), now.value(), text_value(row.statistic),
-                                       value.value(), row.has_sample ? sample.value() : varve_value{nullptr, 0},
-                                       text_value(row.about)});
-    }
-    return code ? outcome(code) : Stored::ALL;
-  }
-
-  Stored commit()
-  {
-    const varve_code code= m_own ? varve_txn_commit(m_own) : VARVE_OK;
-    if (code)
-      return outcome(code);
-    has_complained= false;
-    return Stored::ALL;
-  }
+  Stored add(const Name &name, const std::vector<Index_row> &indexes);
+  Stored commit();
 
 private:
-  Stored outcome(varve_code code)
-  {
-    switch (code)
-    {
-    case VARVE_LOCK_WAIT_TIMEOUT:
-    case VARVE_DEADLOCK:
-    case VARVE_DUPLICATE_KEY:  // Somebody else is about to store them.
-    case VARVE_NOT_FOUND:      // The table has just been dropped or redefined.
-      return Stored::LATER;
-    case VARVE_READ_ONLY:
-    case VARVE_INTERRUPTED:
-      return Stored::UNAVAILABLE;
-    default:
-      complain(varve_last_error());
-      return Stored::UNAVAILABLE;
-    }
-  }
+  Stored outcome(varve_code code);
 
   Stats_table m_tables, m_indexes;
   varve_txn *m_own= nullptr;
   const varve_txn *m_txn= nullptr;
 };
+
+Stored Stats_tables::open(const varve_txn *txn, bool quietly)
+{
+  if (m_tables.open(TABLE_STATS, quietly) != Stored::ALL ||
+      m_indexes.open(INDEX_STATS, quietly) != Stored::ALL)
+    return Stored::UNAVAILABLE;
+  m_txn= txn;
+  if (txn)
+    return Stored::ALL;
+  varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &m_own);
+  if (code)
+  {
+    m_own= nullptr;
+    return outcome(code);
+  }
+  varve_txn_set_lock_wait_timeout(m_own, 0);
+  m_txn= m_own;
+  // One statement: one view for both tables. No gap is locked.
+  code= varve_txn_begin(m_own, VARVE_READ_COMMITTED);
+  if (!code)
+    code= varve_txn_start_statement(m_own);
+  return code ? outcome(code) : Stored::ALL;
+}
+
+Stored Stats_tables::read(const Name &name, Contents *to)
+{
+  varve_code code= m_tables.for_each(m_txn, name, VARVE_NO_LOCK, [&](const varve_value *row) {
+    to->is_there= true;
+    to->totals= {Number::of(row[3]), Number::of(row[4]), Number::of(row[5])};
+    return VARVE_OK;
+  });
+  if (!code)
+    code= m_indexes.for_each(m_txn, name, VARVE_NO_LOCK, [&](const varve_value *row) {
+      to->indexes.push_back({text_of(row[2]), text_of(row[4]), text_of(row[7]), Number::of(row[5]),
+                             row[6].ptr != nullptr, Number::of(row[6])});
+      return VARVE_OK;
+    });
+  return code ? outcome(code) : to->is_there ? Stored::ALL : Stored::NONE;
+}
+
+Stored Stats_tables::remove(const Name &name)
+{
+  varve_code code= VARVE_OK;
+  for (Stats_table *table : {&m_tables, &m_indexes})
+    if (!code)
+      code= table->for_each(m_txn, name, VARVE_EXCLUSIVE,
+                            [&](const varve_value *) { return varve_delete(m_txn, table->cursor()); });
+  return code ? outcome(code) : Stored::ALL;
+}
+
+Stored Stats_tables::write(const Name &name, const Contents &contents)
+{
+  const Moment now;
+  const Number rows(contents.totals.rows), clustered(contents.totals.clustered_pages),
+               secondary(contents.totals.secondary_pages);
+  const varve_value schema= text_value(name.schema), table= text_value(name.table);
+  const varve_code code= m_tables.insert(m_txn, {schema, table, now.value(), rows.value(), clustered.value(),
+                                                 secondary.value()});
+  return code ? outcome(code) : add(name, contents.indexes);
+}
+
+Stored Stats_tables::add(const Name &name, const std::vector<Index_row> &indexes)
+{
+  const Moment now;
+  const varve_value schema= text_value(name.schema), table= text_value(name.table);
+  varve_code code= VARVE_OK;
+  for (const Index_row &row : indexes)
+  {
+    const Number value(row.value), sample(row.sample);
+    if (!code)
+      code= m_indexes.insert(m_txn, {schema, table, text_value(row.index), now.value(),
+                                     text_value(row.statistic), value.value(),
+                                     row.has_sample ? sample.value() : varve_value{nullptr, 0},
+                                     text_value(row.about)});
+  }
+  return code ? outcome(code) : Stored::ALL;
+}
+
+Stored Stats_tables::commit()
+{
+  const varve_code code= m_own ? varve_txn_commit(m_own) : VARVE_OK;
+  if (code)
+    return outcome(code);
+  has_complained= false;
+  return Stored::ALL;
+}
+
+Stored Stats_tables::outcome(varve_code code)
+{
+  switch (code)
+  {
+  case VARVE_LOCK_WAIT_TIMEOUT:
+  case VARVE_DEADLOCK:
+  case VARVE_DUPLICATE_KEY:  // Somebody else is about to store them.
+  case VARVE_NOT_FOUND:      // The table has just been dropped or redefined.
+    return Stored::LATER;
+  case VARVE_READ_ONLY:
+  case VARVE_INTERRUPTED:
+    return Stored::UNAVAILABLE;
+  default:
+    complain(varve_last_error());
+    return Stored::UNAVAILABLE;
+  }
+}
 
 // Removes what is stored of a table and stores something else.
 Stored replace(Stats_tables *tables, const Name &name, const Contents &contents)
@@ -339,7 +352,8 @@ Stored replace(Stats_tables *tables, const Name &name, const Contents &contents)
 
 void collect(void *to, const varve_statistic *s)
 {
-  static_cast<Contents *>(to)->indexes.push_back({s->index, s->name, s->about, s->value, s->has_sample, s->sample});
+  auto &indexes= static_cast<Contents *>(to)->indexes;
+  indexes.push_back({s->index, s->name, s->about, s->value, s->has_sample, s->sample});
 }
 
 }  // namespace
@@ -355,9 +369,11 @@ Stored fetch_statistics(varve_table *table, const std::string &name)
     return stored;
   std::vector<varve_statistic> given;
   for (const Index_row &row : contents.indexes)
-    given.push_back({row.index.c_str(), row.statistic.c_str(), row.value, row.has_sample, row.sample, nullptr});
+    given.push_back({row.index.c_str(), row.statistic.c_str(), row.value, row.has_sample, row.sample,
+                     nullptr});
   bool is_complete;
-  if (varve_table_set_statistics(table, &contents.totals, given.data(), uint32_t(given.size()), &is_complete))
+  if (varve_table_set_statistics(table, &contents.totals, given.data(), uint32_t(given.size()),
+                                 &is_complete))
     return Stored::NONE;  // A page that is damaged; who needs it says so.
   return is_complete ? Stored::ALL : Stored::SOME;
 }

@@ -561,11 +561,13 @@ static MYSQL_SYSVAR_BOOL(stats_auto_recalc, stats_auto_recalc, PLUGIN_VAR_OPCMDA
   "(STATS_AUTO_RECALC).",
   nullptr, nullptr, TRUE);
 
-static MYSQL_SYSVAR_ULONGLONG(stats_persistent_sample_pages, stats_persistent_sample_pages, PLUGIN_VAR_RQCMDARG,
+static MYSQL_SYSVAR_ULONGLONG(stats_persistent_sample_pages, stats_persistent_sample_pages,
+                              PLUGIN_VAR_RQCMDARG,
   "How many leaf pages of an index are looked at for statistics that are stored, unless the table says otherwise (STATS_SAMPLE_PAGES).",
   nullptr, nullptr, 20, 1, UINT_MAX32, 0);
 
-static MYSQL_SYSVAR_ULONGLONG(stats_transient_sample_pages, stats_transient_sample_pages, PLUGIN_VAR_RQCMDARG,
+static MYSQL_SYSVAR_ULONGLONG(stats_transient_sample_pages, stats_transient_sample_pages,
+                              PLUGIN_VAR_RQCMDARG,
   "How many leaf pages of an index are looked at for statistics that are in memory only.",
   nullptr, nullptr, 8, 1, UINT_MAX32, 0);
 

@@ -1123,7 +1123,8 @@ enum varve_code varve_table_get_stats(const struct varve_table *table, struct va
 enum varve_code varve_table_rows_per_key(const struct varve_table *table, uint32_t index, double *out, uint32_t n);
 
 // Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running
-// transaction ends this, too, and if it locks tables itself nobody drops or redefines this one until it ends.
+// transaction ends this, too, and if it locks tables itself nobody drops or redefines this one until it
+// ends.
 enum varve_code varve_table_analyze(const struct varve_table *table, const struct varve_txn *txn);
 
 // Estimates the number of rows between two keys of an index.

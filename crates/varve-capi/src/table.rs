@@ -254,7 +254,8 @@ pub unsafe extern "C" fn varve_table_rows_per_key(
 }
 
 /// Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running
-/// transaction ends this, too, and if it locks tables itself nobody drops or redefines this one until it ends.
+/// transaction ends this, too, and if it locks tables itself nobody drops or redefines this one until it
+/// ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_analyze(
     table: *const varve_table,

@@ -24,9 +24,9 @@ struct Path {
 pub struct ChosenLeaf {
     /// Where it begins.
     pub low: Vec<u8>,
-    /// How many leaves the tree has, if every page has as many children as the one on the way to this leaf: on
-    /// average over ways that go to each child as often as to the others this is how many there are (Knuth,
-    /// Estimating the Efficiency of Backtrack Programs, 1975).
+    /// How many leaves the tree has, if every page has as many children as the one on the way to this leaf:
+    /// on average over ways that go to each child as often as to the others this is how many there are
+    /// (Knuth, Estimating the Efficiency of Backtrack Programs, 1975).
     pub of_leaves: f64,
 }
 

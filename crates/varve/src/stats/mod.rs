@@ -5,17 +5,18 @@
 //!
 //! - **STAT-1** What is kept like that changes on request alone, and is the same when it is given back.
 //!
-//! For each index a few leaves are read, spread evenly over the tree (`Estimates::sample_leaves`). In them, each pair
-//! of neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the
-//! rows, estimates how many different values the first n columns have. That is too coarse where there are few
-//! different values, so those are counted: from each value the search goes on behind all keys that start with
-//! it, at most `COUNTED_VALUES` times.
+//! For each index a few leaves are read, spread evenly over the tree (`Estimates::sample_leaves`). In them,
+//! each pair of neighbouring keys either agrees in its first n columns or not; the share of pairs that don't,
+//! times the rows, estimates how many different values the first n columns have. That is too coarse where
+//! there are few different values, so those are counted: from each value the search goes on behind all keys
+//! that start with it, at most `COUNTED_VALUES` times.
 //!
 //! One thread at a time makes those of a table. Meanwhile others are told what was known before, at once;
 //! only if there is nothing yet they wait, since a plan made without would cost more. A thread that makes
 //! them and fails, or gives up, leaves what there was: they are replaced when all of them are made.
 //!
-//! Delete-marked records count as long as they are there, but for the number of rows. The result is no snapshot.
+//! Delete-marked records count as long as they are there, but for the number of rows. The result is no
+//! snapshot.
 //!
 //! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a
 //! level and not one after the other. Where a count of values goes on is known only when the leaf before was
@@ -76,8 +77,8 @@ pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> 
 }
 
 /// How many rows the table has. They are counted as they come and go, but from an estimate on: that of an
-/// opened table, or what somebody has said. A sample that has all leaves knows better; one that says something
-/// quite different is believed.
+/// opened table, or what somebody has said. A sample that has all leaves knows better; one that says
+/// something quite different is believed.
 fn count_again(table: &OpenTable, sample: &Sample) -> u64 {
     let (counted, sampled) = (table.row_count(), sample.rows);
     let ratio = counted as f64 / sampled.max(1) as f64;
