@@ -331,12 +331,13 @@ impl Shared {
 
     /// Until files and transactions are done with; false if they will not be.
     fn wait_for_others(&self) -> bool {
+        let are_done = |ended: &Ended| ended.files && ended.transactions;
         let mut ended = self.ended.lock();
         // Nobody tells when the database is closed.
-        while !(ended.files && ended.transactions) && !self.is_stopped() {
+        while !are_done(&ended) && !self.is_stopped() {
             self.changed.wait_for(&mut ended, Duration::from_millis(20));
         }
-        ended.files && ended.transactions && !self.is_stopped()
+        are_done(&ended) && !self.is_stopped()
     }
 
     fn tell_divided(&self, map: &PageMap) {
