@@ -71,7 +71,7 @@ pub enum Readable {
     /// All but the spaces at its end, and whether there were any: texts that are padded, under collations
     /// that weigh bytes.
     Unpadded,
-    /// As it was stored; floating point only where [`KeyCodec::is_exact`] says so.
+    /// As it was stored; floating point only where the key has no zeros (KEY-5).
     Whole,
 }
 
