@@ -90,6 +90,8 @@ pub struct Recovery {
     /// Transactions that are not rolled back: they keep their locks.
     _kept: Mutex<Vec<Transaction>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads bring pages up to date.
+    has_page_threads: bool,
 }
 
 struct Shared {
@@ -182,6 +184,7 @@ impl Recovery {
             shared: shared.clone(),
             _kept: Mutex::new(kept),
             threads: Mutex::default(),
+            has_page_threads: threads > 0,
         });
         if let Some(map) = map {
             shared.count_bytes(&map);
@@ -291,9 +294,8 @@ impl Recovery {
     /// not rolled back yet to the next start.
     pub fn finish_pages(&self) {
         self.shared.hurry.store(true, Relaxed);
-        let has_threads = !self.threads.lock().is_empty();
         let map = self.shared.map.lock().clone();
-        if let (false, Some(map)) = (has_threads, map) {
+        if let (false, Some(map)) = (self.has_page_threads, map) {
             self.shared.apply_pages(&map);
         }
         self.wait_for(Duration::MAX, |ended| ended.pages && ended.files);
