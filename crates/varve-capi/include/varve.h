@@ -875,8 +875,8 @@ const char *varve_last_error_child(void);
 // The index of the child that VARVE_FOREIGN_DUPLICATE_KEY was about. Valid as above.
 const char *varve_last_error_child_index(void);
 
-// Which row, of those that were looked at, VARVE_NULL_VALUE was about: 1 is the first. `column` is set to the
-// column's name, valid as above.
+// Which row, of those that were looked at, VARVE_NULL_VALUE was about: 1 is the first. `column` is set to
+// the column's name, valid as above.
 uint64_t varve_last_error_null(const char **column);
 
 // What is wrong with the parent. Where columns are, `column` and `parent_column` are set to their names,
@@ -1009,10 +1009,11 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
 
 // Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 // once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
-// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns that
-// cease to take NULL, and new indexes together with other columns. A consistent view that is older than the
-// end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of varve_redefinition_build
-// or varve_redefinition_commit if a row has NULL where there is to be none. All else is as there.
+// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
+// that cease to take NULL, and new indexes together with other columns. A consistent view that is older
+// than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
+// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none. All
+// else is as there.
 enum varve_code varve_rebuild_prepare(const struct varve_db *db,
                                       const struct varve_txn *txn,
                                       const struct varve_table_def *def,
