@@ -282,17 +282,11 @@ pub unsafe extern "C" fn varve_cursor_covers(
     let c = unsafe { &*cursor };
     let parts = c.rows.key_columns().iter();
     let of_column = parts.filter(|(c, _)| *c == column as usize);
-    of_column.fold(
-        varve_coverage::VARVE_COVERS_NOTHING,
-        |best, (_, readable)| match readable {
-            Readable::No => best,
-            Readable::Unpadded if best == varve_coverage::VARVE_COVERS_NOTHING => {
-                varve_coverage::VARVE_COVERS_UNPADDED
-            }
-            Readable::Unpadded => best,
-            Readable::Whole => varve_coverage::VARVE_COVERS_ALL,
-        },
-    )
+    match of_column.map(|(_, readable)| *readable).max() {
+        None | Some(Readable::No) => varve_coverage::VARVE_COVERS_NOTHING,
+        Some(Readable::Unpadded) => varve_coverage::VARVE_COVERS_UNPADDED,
+        Some(Readable::Whole) => varve_coverage::VARVE_COVERS_ALL,
+    }
 }
 
 /// Says whether the caller will look at no other columns of the rows that it searches for from now on than at

@@ -8,6 +8,7 @@ use crate::collation::text;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
 use crate::table::varve_table;
+use crate::txn::{running, varve_txn};
 use crate::value::slice_of;
 
 /// What is known of a table as a whole.
@@ -60,18 +61,25 @@ pub unsafe extern "C" fn varve_table_keeps_statistics(
 }
 
 /// Tells the estimates that there are. From now on they stay as they are, until varve_table_analyze or
-/// varve_table_set_statistics. VARVE_NO_ROW: there are none yet.
+/// varve_table_set_statistics. `txn` may be null; if not, and it locks tables itself, nobody drops or
+/// redefines this one until its running transaction ends. VARVE_NO_ROW: there are none yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_keep_statistics(
     table: *const varve_table,
+    txn: *const varve_txn,
     totals: *mut varve_totals,
     each: varve_statistic_fn,
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let table = unsafe { &*table };
+    let (table, txn) = unsafe { (&*table, txn.as_ref()) };
     guard(&table.db, || {
-        let Some(told) = table.table.keep_statistics()? else {
+        let told = match txn {
+            // SAFETY: CAPI-2.
+            Some(txn) => unsafe { running(txn)? }.keep_statistics(&table.table)?,
+            None => table.table.keep_statistics()?,
+        };
+        let Some(told) = told else {
             return Ok(VARVE_NO_ROW);
         };
         let c = |text: String| CString::new(text).unwrap_or_default();

@@ -22,8 +22,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::internals::io::Disk;
 use varve::{
-    ColumnType, Database, Error, HistoryOptions, Isolation, Options, Result, Table, TableDef,
-    Transaction, Value, Xid, values,
+    ColumnType, Database, Error, HistoryOptions, Isolation, Options, RedefinitionWaits, Result,
+    Table, TableDef, Transaction, Value, Xid, values,
 };
 use varve_sim::{CrashPoints, Failure, Fault, Image, Operation, SimDisk};
 
@@ -104,6 +104,7 @@ enum Step {
     Drop(&'static str),
     Rename(&'static str, &'static str),
     Truncate(&'static str),
+    Rebuild(&'static str),
     Transaction(&'static str, Vec<Change>, End),
     /// Reads all rows of all tables: the pool has not room for them.
     Read,
@@ -121,6 +122,7 @@ impl fmt::Debug for Step {
             Step::Drop(name) => write!(f, "dropping {name}"),
             Step::Rename(from, to) => write!(f, "renaming {from} to {to}"),
             Step::Truncate(name) => write!(f, "emptying {name}"),
+            Step::Rebuild(name) => write!(f, "rebuilding {name}"),
             Step::Transaction(name, changes, end) => {
                 write!(f, "{} changes of {name} and {end:?}", changes.len())
             }
@@ -158,6 +160,7 @@ impl Step {
                 End::Savepoint => apply(state, table, &changes[..changes.len() / 2]),
                 End::Rollback | End::PreparedRollback => {}
             },
+            Step::Rebuild(_) => {}
             Step::Read | Step::Look | Step::LookAgain | Step::Reopen => {}
         }
     }
@@ -168,6 +171,7 @@ impl Step {
             Step::Drop(name) => db.drop_table(name),
             Step::Rename(from, to) => db.rename_table(from, to),
             Step::Truncate(name) => db.truncate_table(name),
+            Step::Rebuild(name) => db.rebuild_table(&definition(name)),
             Step::Transaction(name, changes, end) => transact(db, name, changes, *end),
             Step::Read => {
                 before
@@ -289,6 +293,7 @@ fn script() -> Vec<Step> {
         Step::Read,
         Step::Truncate("a/u"),
         Step::Transaction("a/u", fill(0, 60, 300).collect(), End::Commit),
+        Step::Rebuild("a/t"),
         Step::Reopen,
         Step::Transaction("a/t", fill(20, 60, 900).collect(), End::Commit),
         Step::Drop("c/moved"),
@@ -757,6 +762,33 @@ fn a_rename_that_may_have_failed_opens_nothing_twice() {
     let why = db.table("a/other").err().expect("nobody knows");
     assert!(matches!(why, Error::Poisoned { .. }), "{why}");
     db.crash();
+}
+
+/// A rebuild commits before its file gets the table's name: if that fails the statement has not, or its caller
+/// would go by the old definition.
+#[test]
+fn a_rebuild_that_is_committed_has_not_failed() {
+    let (image, mut state) = base();
+    let disk = SimDisk::new(image);
+    let db = open(&disk).unwrap();
+    let def = definition("a/t").primary(&["k"]);
+    let waits = RedefinitionWaits::default();
+    let mut prepared = db.prepare_rebuild(&def, waits).unwrap();
+    prepared.build(&mut |_, _| {}).unwrap();
+    disk.inject(Fault::always(Operation::Names, Failure::Io).on("#rebuild"));
+    prepared.commit(&mut |_, _| {}).unwrap();
+    assert!(disk.faults_struck() > 0);
+    disk.heal();
+    let step = Step::Transaction("a/t", vec![Change::Put(9000, 1, 100)], End::Commit);
+    step.run(&db, &state).unwrap();
+    step.apply(&mut state);
+    check(&db, &[state.clone()], Garbage::None).unwrap();
+    db.close().unwrap();
+    let db = open(&disk).unwrap();
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
+    assert_eq!(db.table("a/t").unwrap().def().primary.parts[0].column, 1);
+    check(&db, &[state], Garbage::None).unwrap();
+    db.close().unwrap();
 }
 
 /// Whatever fails under it, an old view sees what it saw, or an error.

@@ -18,6 +18,16 @@ use varve::{
 
 const ROWS: i64 = 6000;
 
+/// The table that `fill` fills, without an index.
+fn columns() -> TableDef {
+    TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("few", ColumnType::i64())
+        .column("thrice", ColumnType::i64())
+        .column("same", ColumnType::text(20))
+        .primary(&["id"])
+}
+
 fn fill(db: &Database, table: &Table, ids: std::ops::Range<i64>) {
     let mut trx = db.begin(Isolation::RepeatableRead);
     for id in ids {
@@ -46,12 +56,7 @@ fn assert_near(what: &str, found: &[f64], want: &[f64]) {
 fn estimates_follow_the_contents() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), small::options()).unwrap();
-    let def = TableDef::new("a/t")
-        .column("id", ColumnType::i64())
-        .column("few", ColumnType::i64())
-        .column("thrice", ColumnType::i64())
-        .column("same", ColumnType::text(20))
-        .primary(&["id"])
+    let def = columns()
         .index("by_few", &["few", "thrice"])
         .index("by_thrice", &["thrice"])
         .index("by_same", &["same"])
@@ -93,12 +98,7 @@ fn estimates_follow_the_contents() {
 #[test]
 fn statistics_come_back_as_they_were_told() {
     let dir = tempfile::tempdir().unwrap();
-    let def = TableDef::new("a/t")
-        .column("id", ColumnType::i64())
-        .column("few", ColumnType::i64())
-        .column("thrice", ColumnType::i64())
-        .column("same", ColumnType::text(20))
-        .primary(&["id"])
+    let def = columns()
         .index("by_few", &["few", "id"])
         .index("by_thrice", &["thrice"])
         .unique("by_id", &["id", "few"]);
@@ -321,12 +321,7 @@ fn nobody_waits_for_estimates_that_are_being_made_again() {
 fn looking_at_a_table_counts_its_rows_again() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), small::options()).unwrap();
-    let def = TableDef::new("a/t")
-        .column("id", ColumnType::i64())
-        .column("few", ColumnType::i64())
-        .column("thrice", ColumnType::i64())
-        .column("same", ColumnType::text(20))
-        .primary(&["id"]);
+    let def = columns();
     let table = db.create_table(&def).unwrap();
     let said = |rows| {
         let told = TableStatistics {
@@ -361,4 +356,40 @@ fn looking_at_a_table_counts_its_rows_again() {
     }
     assert_eq!(said(n as u64 + 1), n as u64 + 1);
     db.close().unwrap();
+}
+
+/// An index may be called like the hidden one: both are told, each as itself.
+#[test]
+fn an_index_may_have_the_hidden_ones_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let def = TableDef::new("a/t")
+        .column("n", ColumnType::i64())
+        .index("GEN_CLUST_INDEX", &["n"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for n in 0..300i64 {
+        let row = [(n % 3).into()];
+        (trx.insert(&table, &table.def().row(&row).unwrap().datums())).unwrap();
+    }
+    trx.commit().unwrap();
+    table.analyze().unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let told = trx.keep_statistics(&table).unwrap().unwrap();
+    let mut names: Vec<_> = told.indexes.iter().map(|s| (&s.index, &s.name)).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), told.indexes.len());
+    let known = [0, 1].map(|index| table.index_estimate(index).unwrap());
+    assert_eq!(known[1].rows_per_key[0], 100.0);
+    assert!(table.set_statistics(&told).unwrap());
+    let again = [0, 1].map(|index| table.index_estimate(index).unwrap());
+    assert_eq!(again[1].rows_per_key, known[1].rows_per_key);
+    // Nobody drops the table while its statistics are stored.
+    let (dropping, dropped) = mpsc::channel();
+    let other = db.clone();
+    thread::spawn(move || dropping.send(other.drop_table("a/t")).unwrap());
+    assert!(dropped.recv_timeout(Duration::from_millis(200)).is_err());
+    trx.commit().unwrap();
+    dropped.recv_timeout(PATIENCE).unwrap().unwrap();
 }

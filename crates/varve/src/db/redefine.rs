@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::Result;
 use crate::catalog::TableDef;
-use crate::ddl::Redefinition;
+use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
 use crate::txn::{Isolation, Transaction};
 
@@ -60,12 +60,7 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        let trx = self.waiting_as(waits);
-        let prepared = self.inner.ddl.prepare_redefinition(to, trx)?;
-        Ok(PreparedRedefinition {
-            inner: self.inner.clone(),
-            prepared: Some(prepared),
-        })
+        self.prepare(to, waits, Ddl::prepare_redefinition)
     }
 
     /// Writes all rows of the table of this definition's name anew, in order, while others use it, and gives
@@ -90,15 +85,15 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        let trx = self.waiting_as(waits);
-        let prepared = self.inner.ddl.prepare_rebuild(to, trx)?;
-        Ok(PreparedRedefinition {
-            inner: self.inner.clone(),
-            prepared: Some(prepared),
-        })
+        self.prepare(to, waits, Ddl::prepare_rebuild)
     }
 
-    fn waiting_as(&self, waits: RedefinitionWaits) -> Transaction {
+    fn prepare(
+        &self,
+        to: &TableDef,
+        waits: RedefinitionWaits,
+        how: impl FnOnce(&Ddl, &TableDef, Transaction) -> Result<Redefinition>,
+    ) -> Result<PreparedRedefinition> {
         let RedefinitionWaits {
             interrupt,
             lock_wait_timeout,
@@ -110,7 +105,10 @@ impl Database {
         lock_wait_timeout
             .into_iter()
             .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
-        trx
+        Ok(PreparedRedefinition {
+            inner: self.inner.clone(),
+            prepared: Some(how(&self.inner.ddl, to, trx)?),
+        })
     }
 
     /// Changes how much memory building indexes may take (`Options::sort_buffer_bytes`).

@@ -90,4 +90,11 @@ impl Transaction {
         self.use_table(&table.table, TableMode::IntentionShared)?;
         stats::analyze(&table.table, &|| self.check_interrupt())
     }
+
+    /// As [`Table::keep_statistics`]. Until the transaction ends nobody drops the table or gives it another
+    /// definition: what is stored in it is this table's.
+    pub fn keep_statistics(&mut self, table: &Table) -> Result<Option<TableStatistics>> {
+        self.use_table(&table.table, TableMode::IntentionShared)?;
+        stats::keep(&table.table)
+    }
 }

@@ -591,6 +591,16 @@ impl Ddl {
         self.core.tables.replace(old, &to, columns, new)
     }
 
+    /// A table has its new definition, and what has to follow may have failed. That is not for the statement
+    /// to report, whose caller would go by the old one: who uses the table next tries again, or hears of it.
+    fn tell_of_table(&self, name: &str, done: Result<()>) {
+        if let Err(e) = done {
+            self.core.warn(&format!(
+                "table {name} has its new definition, but is not ready yet: {e}"
+            ));
+        }
+    }
+
     /// Empties a table by giving it a fresh tablespace.
     pub fn truncate_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
@@ -629,12 +639,14 @@ impl Ddl {
     /// The file of the tablespace takes the place of the table's, which is gone.
     fn replace_file(&self, gone: &OpenTable, space: SpaceId) -> Result<()> {
         let replaced = self.spaces.replace(gone.space(), space);
-        // The table is found by its tablespace, whatever the file is called.
-        replaced.inspect_err(|_| self.spaces.files_match(false))?;
-        self.core.pool.drop_space(gone.space());
+        match &replaced {
+            Ok(()) => self.core.pool.drop_space(gone.space()),
+            // The table is found by its tablespace, whatever the file is called.
+            Err(_) => self.spaces.files_match(false),
+        }
         self.keep_spare();
         self.forget_versions(gone);
-        Ok(())
+        replaced
     }
 }
 

@@ -122,10 +122,11 @@ impl Ddl {
         let space = def.space;
         let opened = self.open(def, id);
         let placed = (self.core.tables).take_place(&old, new, &names, opened);
-        self.replace_file(&old, space)?;
+        let replaced = self.replace_file(&old, space);
         let children = children.iter();
         children.for_each(|child| self.refresh_copy(&child.def));
-        placed
+        self.tell_of_table(&old.def.name, placed.and(replaced));
+        Ok(())
     }
 
     /// The table that was being filled goes. If that fails it does at the next start.

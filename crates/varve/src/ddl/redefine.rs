@@ -342,10 +342,11 @@ impl Ddl {
         })?;
         let _ = table.fasten(&built);
         self.refresh_copy(&def);
-        self.put_in_place(&table, Some(&names), def, table.created_by)?;
+        let placed = self.put_in_place(&table, Some(&names), def, table.created_by);
         drop(gate);
         let children = children.iter();
         children.for_each(|child| self.refresh_copy(&child.def));
+        self.tell_of_table(&table.def.name, placed);
         Ok(gone)
     }
 }

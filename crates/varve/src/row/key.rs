@@ -63,8 +63,8 @@ pub(super) struct PartCodec {
     def: ColumnDef,
 }
 
-/// Whether the value of a part can be read back from a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Whether the value of a part can be read back from a key; greater is more of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Readable {
     /// Not at all: beginnings of values, and texts whose weights are not their bytes.
     No,

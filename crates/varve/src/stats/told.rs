@@ -124,9 +124,14 @@ fn hold(table: &OpenTable, told: &TableStatistics, indexes: Vec<IndexEstimate>) 
     estimates.kept.store(true, Relaxed);
 }
 
+/// No two indexes of a table have the same. One may be called like the hidden one, of which nothing is told
+/// under a name that people know then.
 fn name_of(def: &TableDef, number: usize) -> &str {
     match number {
-        0 if def.has_row_id() => HIDDEN_INDEX,
+        0 if def.has_row_id() => match def.index_number(HIDDEN_INDEX) {
+            None => HIDDEN_INDEX,
+            Some(_) => "",
+        },
         0 => &def.primary.name,
         n => &def.indexes[n - 1].name,
     }
