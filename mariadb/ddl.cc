@@ -338,13 +338,10 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   const std::string name= table_name(path);
   Definition definition;
   Foreign_keys foreign_keys;
-  if (int error= check_places(thd, info))
-    return error;
-  if (int error= check_options(thd, form->s))
-    return error;
-  if (int error= definition.build(form, name, info->tmp_table()))
-    return error;
-  if (int error= foreign_keys.collect(thd, form, name, info))
+  int error;
+  if ((error= check_places(thd, info)) || (error= check_options(thd, form->s)) ||
+      (error= check_index_names(thd, form)) || (error= definition.build(form, name, info->tmp_table())) ||
+      (error= foreign_keys.collect(thd, form, name, info)))
     return error;
   foreign_keys.put_into(&definition.def);
   definition.def.foreign_key_checks= foreign_key_checks(thd);
@@ -537,7 +534,7 @@ static bool is_in_foreign_keys(const varve_table *table)
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
-  if (!keeps_foreign_keys_served(altered, alter))
+  if (check_index_names(ha_thd(), altered) || !keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
   if (alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -636,7 +633,10 @@ namespace {
 class Prepared : public inplace_alter_handler_ctx
 {
 public:
-  explicit Prepared(varve_redefinition *redefinition) : m_redefinition(redefinition) {}
+  Prepared(varve_redefinition *redefinition, bool rebuild) :
+    is_rebuild(rebuild), m_redefinition(redefinition)
+  {
+  }
   ~Prepared() override
   {
     if (m_redefinition)
@@ -652,6 +652,8 @@ public:
     m_redefinition= nullptr;
     return taken;
   }
+
+  const bool is_rebuild;
 
 private:
   varve_redefinition *m_redefinition;
@@ -686,10 +688,11 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
   if (!definition.note_changes(altered, alter))
     return HA_ERR_INTERNAL_ERROR;
   varve_redefinition *prepared;
-  const auto prepare= is_rebuild(altered, alter) ? varve_rebuild_prepare : varve_redefinition_prepare;
+  const bool rebuild= is_rebuild(altered, alter);
+  const auto prepare= rebuild ? varve_rebuild_prepare : varve_redefinition_prepare;
   if (varve_code code= prepare(db, session->txn(), &definition.def, &prepared))
     return report(thd, code);
-  alter->handler_ctx= new Prepared(prepared);
+  alter->handler_ctx= new Prepared(prepared, rebuild);
   for (const std::string &key : foreign_keys_dropped(alter))
     if (varve_code code= varve_redefinition_drop_foreign_key(db, prepared, key.c_str()))
       return report(thd, code);
@@ -746,13 +749,12 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   if (!alter->handler_ctx)
     if (int error= prepare_redefinition(altered, alter))
       return error;
-  const bool is_rebuilt= is_rebuild(altered, alter);
+  Prepared *const prepared= static_cast<Prepared *>(alter->handler_ctx);
   close_table();
-  varve_redefinition *const prepared= static_cast<Prepared *>(alter->handler_ctx)->take();
-  const varve_code code= varve_redefinition_commit(db, prepared, tell_duplicate, altered);
+  const varve_code code= varve_redefinition_commit(db, prepared->take(), tell_duplicate, altered);
   const int error= code ? report(ha_thd(), code) : 0;
   if (!error)
-    alter_statistics(altered, alter, is_rebuilt);
+    alter_statistics(altered, alter, prepared->is_rebuild);
   const int reopened= open_table();
   return error ? error : reopened;
 }

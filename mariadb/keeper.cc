@@ -8,22 +8,24 @@
 //
 // - A task that somebody's lock is in the way of is tried again after RETRY.
 // - A table that has changed is looked at a second later, when the statements that follow have changed it,
-//   too; and then, like InnoDB's, at most every ten seconds.
+//   too; and then, like InnoDB's, at most every ten seconds. That it changes on does not put that off.
 //
 // It also makes the two tables if the engine came while the server was running; at the server's start that is
-// done before anybody can connect, so all see the same tables.
+// done before anybody can connect, so all see the same tables. Its statements refer to the plugin, and who
+// gives up the last reference to one that is uninstalled ends it: that would be this thread, which is waited
+// for then. So it keeps mysql.plugin locked meanwhile, which INSTALL and UNINSTALL write.
 
 #include "statistics.h"
 
 #include "engine.h"
 
 #include "mysqld.h"
-#include "sql_plugin.h"
 
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace varve_plugin {
@@ -40,6 +42,8 @@ struct Pending
   uint sample_pages;
   Clock::time_point not_before;
   ulonglong number;  // of the request
+  bool is_outdated;  // what is stored is no longer this table's, until it is removed or replaced
+  bool is_begun;     // what is asked for now comes after it
 };
 
 std::mutex mutex;  // guards all that follows but the thread
@@ -53,7 +57,7 @@ varve_txn *txn;  // the thread's; others interrupt it
 std::thread thread;
 
 const char *const statements[]= {
-  "SET SESSION sql_mode=''",
+  "SET SESSION sql_mode='NO_ENGINE_SUBSTITUTION', enforce_storage_engine=NULL",
   "CREATE TABLE IF NOT EXISTS mysql.varve_table_stats ("
   "database_name VARCHAR(64) NOT NULL, table_name VARCHAR(199) NOT NULL,"
   "last_update TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,"
@@ -69,24 +73,55 @@ const char *const statements[]= {
   "PRIMARY KEY (database_name, table_name, index_name, stat_name)"
   ") ENGINE=VARVE DEFAULT CHARSET=utf8mb3 COLLATE=utf8mb3_bin STATS_PERSISTENT=0"};
 
-// By a connection without a client, which may do anything, also in a read-only server, and logs nothing.
+// A connection without a client, which may do anything, also in a read-only server, and logs nothing.
+class Connection
+{
+public:
+  Connection() : m_connection(mysql_init(nullptr))
+  {
+    m_is_well= m_connection && mysql_real_connect_local(m_connection);
+  }
+  ~Connection()
+  {
+    if (m_connection)
+      mysql_close(m_connection);
+  }
+  bool execute(const char *statement)
+  {
+    return m_is_well && !mysql_real_query(m_connection, statement, ulong(strlen(statement)));
+  }
+  uint error() const { return m_is_well ? mysql_errno(m_connection) : 0; }
+  const char *words() const { return m_connection ? mysql_error(m_connection) : "no memory"; }
+
+private:
+  MYSQL *m_connection;
+  bool m_is_well;
+};
+
 void execute_statements()
 {
-  MYSQL *const connection= mysql_init(nullptr);
-  if (!connection)
-    return;
-  bool is_well= mysql_real_connect_local(connection) != nullptr;
+  Connection connection;
   for (const char *statement : statements)
-    is_well= is_well && !mysql_real_query(connection, statement, ulong(strlen(statement)));
-  if (!is_well)
-    sql_print_warning("VARVE: the tables for persistent statistics can't be made: %s", mysql_error(connection));
-  mysql_close(connection);
+    if (!connection.execute(statement))
+    {
+      sql_print_warning("VARVE: the tables for persistent statistics can't be made: %s", connection.words());
+      return;
+    }
 }
 
-bool is_engine_ready()
+// Makes the tables while nobody installs or uninstalls a plugin. False: somebody does, try again.
+bool make_tables()
 {
-  static const LEX_CSTRING name= {STRING_WITH_LEN("VARVE")};
-  return plugin_is_ready(&name, MYSQL_STORAGE_ENGINE_PLUGIN);
+  Connection guard;
+  if (!guard.execute("SET SESSION lock_wait_timeout=1") || !guard.execute("LOCK TABLES mysql.plugin READ"))
+  {
+    if (guard.error() == ER_LOCK_WAIT_TIMEOUT)
+      return false;
+    sql_print_warning("VARVE: the tables for persistent statistics can't be made: %s", guard.words());
+    return true;
+  }
+  execute_statements();
+  return true;
 }
 
 // All but FORGET.
@@ -103,12 +138,12 @@ Stored store(const std::string &name, const Pending &task)
     varve_table_set_sample_leaves(table, task.sample_pages);
     code= varve_table_analyze(table, txn);
   }
-  Stored stored= code == VARVE_LOCK_WAIT_TIMEOUT ? Stored::LATER : code ? Stored::UNAVAILABLE : Stored::ALL;
+  Stored stored= stored_after(code);
   if (stored == Stored::ALL)
     stored= task.task == Task::COMPLETE ? complete_statistics(table, name, txn)
                                         : store_statistics(table, name, txn);
-  if (stored == Stored::ALL && varve_txn_commit(txn))
-    stored= Stored::UNAVAILABLE;
+  if (stored == Stored::ALL)
+    stored= stored_after(varve_txn_commit(txn));
   varve_txn_rollback(txn);
   varve_table_close(table);
   return stored;
@@ -142,19 +177,6 @@ std::map<std::string, Pending>::iterator next_task(Clock::time_point *due)
   return *due <= now ? first : pending.end();
 }
 
-void make_tables_when_ready(std::unique_lock<std::mutex> &lock)
-{
-  if (!is_engine_ready())
-  {
-    changed.wait_for(lock, std::chrono::milliseconds(20));
-    return;
-  }
-  is_to_make_tables= false;
-  lock.unlock();
-  execute_statements();
-  lock.lock();
-}
-
 void run()
 {
   my_thread_init();
@@ -164,7 +186,10 @@ void run()
     {
       if (is_to_make_tables)
       {
-        make_tables_when_ready(lock);
+        lock.unlock();
+        const bool are_made= make_tables();
+        lock.lock();
+        is_to_make_tables= !are_made;
         continue;
       }
       Clock::time_point due;
@@ -177,6 +202,7 @@ void run()
           changed.wait_until(lock, due);
         continue;
       }
+      at->second.is_begun= true;
       const std::string name= at->first;
       const Pending task= at->second;
       if (task.task == Task::RECALCULATE)
@@ -187,8 +213,11 @@ void run()
       const auto now= pending.find(name);
       if (now == pending.end() || now->second.number != task.number)
         continue;  // something else was asked for meanwhile
+      now->second.is_begun= false;
       if (stored == Stored::LATER)
         now->second.not_before= Clock::now() + RETRY;
+      else if (stored == Stored::NONE && task.is_outdated)
+        now->second.task= Task::FORGET;  // nothing takes its place
       else
         pending.erase(now);
     }
@@ -198,16 +227,25 @@ void run()
 
 }  // namespace
 
+// Whether what is on the list does what is asked for, too.
+static bool includes(Task listed, Task asked)
+{
+  return asked == Task::COMPLETE || listed == asked || (listed == Task::RECALCULATE && asked == Task::STORE);
+}
+
 void leave_to_keeper(const std::string &name, Task task, uint sample_pages)
 {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto at= pending.find(name);
-  const bool is_included= task == Task::COMPLETE || (task == Task::STORE && at != pending.end() &&
-                                                     at->second.task == Task::RECALCULATE);
-  if (at != pending.end() && is_included)
-    return;
+  bool is_outdated= task == Task::FORGET || task == Task::STORE;
+  if (at != pending.end())
+  {
+    is_outdated= at->second.is_outdated= at->second.is_outdated || is_outdated;
+    if (!at->second.is_begun && includes(at->second.task, task))
+      return;
+  }
   const std::chrono::seconds wait= task == Task::RECALCULATE ? FIRST : RETRY;
-  pending[name]= {task, sample_pages, Clock::now() + wait, ++requests};
+  pending[name]= {task, sample_pages, Clock::now() + wait, ++requests, is_outdated, false};
   changed.notify_one();
 }
 
@@ -215,7 +253,7 @@ bool is_stored_outdated(const std::string &name)
 {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto at= pending.find(name);
-  return at != pending.end() && (at->second.task == Task::FORGET || at->second.task == Task::STORE);
+  return at != pending.end() && at->second.is_outdated;
 }
 
 void start_keeper()
@@ -230,7 +268,16 @@ void start_keeper()
     return;
   }
   varve_txn_set_lock_wait_timeout(txn, 0);
-  thread= std::thread(run);
+  try
+  {
+    thread= std::thread(run);
+  }
+  catch (const std::system_error &error)
+  {
+    varve_txn_close(txn);
+    txn= nullptr;
+    sql_print_warning("VARVE: statistics are not made in the background: %s", error.what());
+  }
 }
 
 void stop_keeper()
@@ -252,7 +299,7 @@ void make_statistics_tables()
 {
   if (opt_bootstrap)
     return;
-  if (!mysqld_server_started && is_engine_ready())
+  if (!mysqld_server_started)
   {
     execute_statements();
     return;

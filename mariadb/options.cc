@@ -10,6 +10,7 @@
 
 #include "engine.h"
 #include "error_map.h"
+#include "foreign.h"
 
 #include <algorithm>
 
@@ -49,6 +50,22 @@ int check_options(THD *thd, const TABLE_SHARE *share)
     tell(thd, "ROW_FORMAT=COMPRESSED");
   if (share->key_block_size)
     tell(thd, "KEY_BLOCK_SIZE");
+  return 0;
+}
+
+// As InnoDB, with its words.
+int check_index_names(THD *thd, const TABLE *table)
+{
+  static const char HIDDEN_INDEX[]= "GEN_CLUST_INDEX";
+  for (uint i= 0; i < table->s->keys; i++)
+    if (same_name(table->key_info[i].name.str, HIDDEN_INDEX))
+    {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_WRONG_NAME_FOR_INDEX,
+                          "Cannot Create Index with name '%s'. The name is reserved for the system default "
+                          "primary index.", HIDDEN_INDEX);
+      my_error(ER_WRONG_NAME_FOR_INDEX, MYF(0), HIDDEN_INDEX);
+      return HA_ERR_WRONG_INDEX;
+    }
   return 0;
 }
 

@@ -21,6 +21,9 @@ extern ha_create_table_option table_options[];
 // Refuses what the engine does not do, and tells of what it leaves undone. Returns a handler code.
 int check_options(THD *thd, const TABLE_SHARE *share);
 
+// The same for the name that is the hidden index's in statistics.
+int check_index_names(THD *thd, const TABLE *table);
+
 // The same for what is not known of a table but only of the statement that makes it.
 int check_places(THD *thd, const HA_CREATE_INFO *info);
 

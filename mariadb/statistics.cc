@@ -115,6 +115,8 @@ varve_column_def column(const char *name, varve_type kind, uint32_t size, bool n
   return {name, kind, size, collation, nullable, false, false, nullptr, {nullptr, 0}};
 }
 
+const uint MAX_DESCRIPTION= 1024;
+
 // What the two tables are made of. The longest texts are of 64, 199 and 1024 characters.
 bool is_as_it_should_be(const varve_table *table, const char *name)
 {
@@ -134,7 +136,7 @@ bool is_as_it_should_be(const varve_table *table, const char *name)
     columns.push_back(column("stat_name", VARVE_TEXT, 64 * 3));
     columns.push_back(column("stat_value", VARVE_UINT, 8));
     columns.push_back(column("sample_size", VARVE_UINT, 8, true));
-    columns.push_back(column("stat_description", VARVE_TEXT, 1024 * 3));
+    columns.push_back(column("stat_description", VARVE_TEXT, MAX_DESCRIPTION * 3));
     key_parts= 4;
   }
   const varve_key_part parts[]= {{0, 0, false}, {1, 0, false}, {2, 0, false}, {4, 0, false}};
@@ -156,6 +158,33 @@ void complain(const char *why)
   if (!has_complained.exchange(true))
     sql_print_warning("VARVE: persistent statistics can't be used, and those in memory are: %s", why);
 }
+
+}  // namespace
+
+Stored stored_after(varve_code code)
+{
+  switch (code)
+  {
+  case VARVE_OK:
+    return Stored::ALL;
+  case VARVE_NO_ROW:  // There are no estimates yet.
+    return Stored::NONE;
+  case VARVE_LOCK_WAIT_TIMEOUT:
+  case VARVE_DEADLOCK:
+  case VARVE_DUPLICATE_KEY:  // Somebody else is about to store them.
+  case VARVE_NOT_FOUND:      // The table has just been dropped or redefined.
+  case VARVE_DEFINITION_CHANGED:
+    return Stored::LATER;
+  case VARVE_READ_ONLY:
+  case VARVE_INTERRUPTED:
+    return Stored::UNAVAILABLE;
+  default:
+    complain(varve_last_error());
+    return Stored::UNAVAILABLE;
+  }
+}
+
+namespace {
 
 // One of the two tables, with a cursor on its rows.
 class Stats_table
@@ -232,8 +261,6 @@ public:
   Stored commit();
 
 private:
-  Stored outcome(varve_code code);
-
   Stats_table m_tables, m_indexes;
   varve_txn *m_own= nullptr;
   const varve_txn *m_txn= nullptr;
@@ -251,7 +278,7 @@ Stored Stats_tables::open(const varve_txn *txn, bool quietly)
   if (code)
   {
     m_own= nullptr;
-    return outcome(code);
+    return stored_after(code);
   }
   varve_txn_set_lock_wait_timeout(m_own, 0);
   m_txn= m_own;
@@ -259,7 +286,7 @@ Stored Stats_tables::open(const varve_txn *txn, bool quietly)
   code= varve_txn_begin(m_own, VARVE_READ_COMMITTED);
   if (!code)
     code= varve_txn_start_statement(m_own);
-  return code ? outcome(code) : Stored::ALL;
+  return stored_after(code);
 }
 
 Stored Stats_tables::read(const Name &name, Contents *to)
@@ -275,7 +302,7 @@ Stored Stats_tables::read(const Name &name, Contents *to)
                              row[6].ptr != nullptr, Number::of(row[6])});
       return VARVE_OK;
     });
-  return code ? outcome(code) : to->is_there ? Stored::ALL : Stored::NONE;
+  return code ? stored_after(code) : to->is_there ? Stored::ALL : Stored::NONE;
 }
 
 Stored Stats_tables::remove(const Name &name)
@@ -285,7 +312,7 @@ Stored Stats_tables::remove(const Name &name)
     if (!code)
       code= table->for_each(m_txn, name, VARVE_EXCLUSIVE,
                             [&](const varve_value *) { return varve_delete(m_txn, table->cursor()); });
-  return code ? outcome(code) : Stored::ALL;
+  return stored_after(code);
 }
 
 Stored Stats_tables::write(const Name &name, const Contents &contents)
@@ -296,7 +323,7 @@ Stored Stats_tables::write(const Name &name, const Contents &contents)
   const varve_value schema= text_value(name.schema), table= text_value(name.table);
   const varve_code code= m_tables.insert(m_txn, {schema, table, now.value(), rows.value(), clustered.value(),
                                                  secondary.value()});
-  return code ? outcome(code) : add(name, contents.indexes);
+  return code ? stored_after(code) : add(name, contents.indexes);
 }
 
 Stored Stats_tables::add(const Name &name, const std::vector<Index_row> &indexes)
@@ -313,34 +340,16 @@ Stored Stats_tables::add(const Name &name, const std::vector<Index_row> &indexes
                                      row.has_sample ? sample.value() : varve_value{nullptr, 0},
                                      text_value(row.about)});
   }
-  return code ? outcome(code) : Stored::ALL;
+  return stored_after(code);
 }
 
 Stored Stats_tables::commit()
 {
   const varve_code code= m_own ? varve_txn_commit(m_own) : VARVE_OK;
   if (code)
-    return outcome(code);
+    return stored_after(code);
   has_complained= false;
   return Stored::ALL;
-}
-
-Stored Stats_tables::outcome(varve_code code)
-{
-  switch (code)
-  {
-  case VARVE_LOCK_WAIT_TIMEOUT:
-  case VARVE_DEADLOCK:
-  case VARVE_DUPLICATE_KEY:  // Somebody else is about to store them.
-  case VARVE_NOT_FOUND:      // The table has just been dropped or redefined.
-    return Stored::LATER;
-  case VARVE_READ_ONLY:
-  case VARVE_INTERRUPTED:
-    return Stored::UNAVAILABLE;
-  default:
-    complain(varve_last_error());
-    return Stored::UNAVAILABLE;
-  }
 }
 
 // Removes what is stored of a table and stores something else.
@@ -350,10 +359,17 @@ Stored replace(Stats_tables *tables, const Name &name, const Contents &contents)
   return removed == Stored::ALL ? tables->write(name, contents) : removed;
 }
 
+// As much of a text as its column takes, which is in characters.
+std::string cut(const char *text)
+{
+  const Well_formed_prefix whole(&my_charset_utf8mb3_bin, text, strlen(text), MAX_DESCRIPTION);
+  return std::string(text, whole.length());
+}
+
 void collect(void *to, const varve_statistic *s)
 {
   auto &indexes= static_cast<Contents *>(to)->indexes;
-  indexes.push_back({s->index, s->name, s->about, s->value, s->has_sample, s->sample});
+  indexes.push_back({s->index, s->name, cut(s->about), s->value, s->has_sample, s->sample});
 }
 
 }  // namespace
@@ -383,8 +399,8 @@ Stored store_statistics(varve_table *table, const std::string &name, const varve
   Stats_tables tables;
   Stored stored= tables.open(txn, false);
   Contents contents;
-  if (stored == Stored::ALL && varve_table_keep_statistics(table, &contents.totals, collect, &contents))
-    return Stored::UNAVAILABLE;
+  if (stored == Stored::ALL)
+    stored= stored_after(varve_table_keep_statistics(table, txn, &contents.totals, collect, &contents));
   if (stored == Stored::ALL)
     stored= replace(&tables, Name(name), contents);
   return stored == Stored::ALL ? tables.commit() : stored;
@@ -400,8 +416,8 @@ Stored complete_statistics(varve_table *table, const std::string &name, const va
   Contents before, now;
   if (stored == Stored::ALL)
     stored= tables.read(Name(name), &before);
-  if (stored == Stored::ALL && varve_table_keep_statistics(table, &now.totals, collect, &now))
-    return Stored::UNAVAILABLE;
+  if (stored == Stored::ALL)
+    stored= stored_after(varve_table_keep_statistics(table, txn, &now.totals, collect, &now));
   std::vector<Index_row> missing;
   for (const Index_row &row : now.indexes)
   {

@@ -52,11 +52,14 @@ enum class Stored
   LATER         // somebody keeps them locked, or the keeper has to replace them
 };
 
+// What a call of the engine that returned this means for what is stored: ALL if it succeeded.
+Stored stored_after(varve_code code);
+
 // Gives a table what is stored for it.
 Stored fetch_statistics(varve_table *table, const std::string &name);
 
-// Keeps what the engine has estimated, and stores it. In a transaction `txn` of somebody who has locked the
-// table, or, if that is null, in one of its own.
+// Keeps what the engine has estimated, and stores it. In a transaction `txn` that locks the table, too, and
+// is to be committed; or, if that is null, in one of its own for somebody who has locked the table.
 Stored store_statistics(varve_table *table, const std::string &name, const varve_txn *txn= nullptr);
 
 // Stores what is kept of those indexes of which nothing is stored.

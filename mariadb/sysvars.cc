@@ -551,6 +551,9 @@ static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value,
   "how many rows it inserts. 2: never; the values of such a statement may not be consecutive.",
   nullptr, nullptr, 1, 0, 2, 0);
 
+// More would be read ahead together.
+static const unsigned long long MAX_SAMPLE_PAGES= 100000;
+
 static MYSQL_SYSVAR_BOOL(stats_persistent, stats_persistent, PLUGIN_VAR_OPCMDARG,
   "Statistics of tables are stored in mysql.varve_table_stats and mysql.varve_index_stats, unless the table says otherwise "
   "(STATS_PERSISTENT).",
@@ -564,12 +567,12 @@ static MYSQL_SYSVAR_BOOL(stats_auto_recalc, stats_auto_recalc, PLUGIN_VAR_OPCMDA
 static MYSQL_SYSVAR_ULONGLONG(stats_persistent_sample_pages, stats_persistent_sample_pages,
                               PLUGIN_VAR_RQCMDARG,
   "How many leaf pages of an index are looked at for statistics that are stored, unless the table says otherwise (STATS_SAMPLE_PAGES).",
-  nullptr, nullptr, 20, 1, UINT_MAX32, 0);
+  nullptr, nullptr, 20, 1, MAX_SAMPLE_PAGES, 0);
 
 static MYSQL_SYSVAR_ULONGLONG(stats_transient_sample_pages, stats_transient_sample_pages,
                               PLUGIN_VAR_RQCMDARG,
   "How many leaf pages of an index are looked at for statistics that are in memory only.",
-  nullptr, nullptr, 8, 1, UINT_MAX32, 0);
+  nullptr, nullptr, 8, 1, MAX_SAMPLE_PAGES, 0);
 
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
@@ -733,18 +736,15 @@ long autoinc_lock_mode()
   return autoinc_lock_mode_value;
 }
 
-// More than MAX_SAMPLE_PAGES would be read ahead together.
-static const unsigned long long MAX_SAMPLE_PAGES= 100000;
-
 Statistics_policy statistics_variables()
 {
   return {bool(stats_persistent), bool(stats_auto_recalc),
-          uint(std::min(stats_persistent_sample_pages, MAX_SAMPLE_PAGES))};
+          uint(stats_persistent_sample_pages)};
 }
 
 uint transient_sample_pages()
 {
-  return uint(std::min(stats_transient_sample_pages, MAX_SAMPLE_PAGES));
+  return uint(stats_transient_sample_pages);
 }
 
 uint64_t lock_wait_timeout_ms(THD *thd)

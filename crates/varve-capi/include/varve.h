@@ -1050,8 +1050,10 @@ void varve_table_set_sample_leaves(const struct varve_table *table, uint32_t lea
 bool varve_table_keeps_statistics(const struct varve_table *table, uint64_t *rows);
 
 // Tells the estimates that there are. From now on they stay as they are, until varve_table_analyze or
-// varve_table_set_statistics. VARVE_NO_ROW: there are none yet.
+// varve_table_set_statistics. `txn` may be null; if not, and it locks tables itself, nobody drops or
+// redefines this one until its running transaction ends. VARVE_NO_ROW: there are none yet.
 enum varve_code varve_table_keep_statistics(const struct varve_table *table,
+                                            const struct varve_txn *txn,
                                             struct varve_totals *totals,
                                             varve_statistic_fn each,
                                             void *context);

@@ -764,8 +764,8 @@ fn a_rename_that_may_have_failed_opens_nothing_twice() {
     db.crash();
 }
 
-/// A rebuild commits before its file gets the table's name: if that fails the statement has not, or its caller
-/// would go by the old definition.
+/// A rebuild commits before its file gets the table's name: if that fails the statement has not, or its
+/// caller would go by the old definition.
 #[test]
 fn a_rebuild_that_is_committed_has_not_failed() {
     let (image, mut state) = base();
