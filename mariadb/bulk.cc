@@ -10,6 +10,9 @@
 //   may values that are computed for a later row leave anything behind (`@a:=1`, NEXTVAL): rows before it may
 //   yet be refused. And only where a duplicate fails the whole statement: not for IGNORE, REPLACE, ON
 //   DUPLICATE KEY UPDATE.
+// - **An empty table is loaded.** When so many rows of a statement are there that they go to the engine, and
+//   the table is empty and nobody else uses it, they and all that follow go to a load of the engine
+//   (load.cc), which has the table for itself until the statement ends.
 // - **The first error counts.** If the engine refuses rows, it has inserted none of them; they are then
 //   inserted one by one, up to the one that fails. Its record is put where the server looks for the row that
 //   an error is about, and its number, too; later rows' warnings and what LAST_INSERT_ID() got from them are
@@ -33,14 +36,14 @@ static constexpr size_t MAX_ROWS= 256;
 // For fewer it is not worth it.
 static constexpr size_t MIN_ROWS= 4;
 
-// Whether the statement uses the table only once.
+// Whether the statement uses the table no more than once.
 static bool occurs_once(const LEX *lex, const TABLE_SHARE *share)
 {
   uint times= 0;
   for (const TABLE_LIST *at= lex->query_tables; at; at= at->next_global)
     if (at->table && at->table->s == share)
       times++;
-  return times == 1;
+  return times <= 1;
 }
 
 // Whether computing a row's values does something else, too.
@@ -60,8 +63,20 @@ static bool values_have_effects(LEX *lex, const TABLE *table)
 bool ha_varve::can_keep_rows(THD *thd) const
 {
   LEX *const lex= thd->lex;
-  if (lex->sql_command != SQLCOM_INSERT && lex->sql_command != SQLCOM_INSERT_SELECT)
+  switch (lex->sql_command)
+  {
+  case SQLCOM_INSERT:
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_CREATE_TABLE:
+    break;
+  case SQLCOM_LOAD:
+    // From the client's file it goes on after a duplicate.
+    if (lex->local_file)
+      return false;
+    break;
+  default:
     return false;
+  }
   if (values_have_effects(lex, table))
     return false;
   if (lex->ignore || lex->duplicates != DUP_ERROR || lex->has_returning() || m_own_txn)
@@ -79,6 +94,7 @@ void ha_varve::start_bulk_insert(ha_rows rows, uint)
   if (fit < MIN_ROWS || (rows && rows < MIN_ROWS) || !can_keep_rows(ha_thd()))
     return;
   m_rows_to_keep= rows ? std::min<size_t>(rows, fit) : fit;
+  m_may_load= true;
   // Values point into the records, which must stay where they are.
   m_kept_records.reserve(m_rows_to_keep * table_share->reclength);
   m_kept_values.reserve(m_rows_to_keep * m_row_plan.size());
@@ -92,7 +108,39 @@ int ha_varve::keep_row(const uchar *record)
   m_kept_values.resize(first_value + m_row_plan.size());
   m_row_plan.to_values(&m_kept_records[at], m_kept_values.data() + first_value);
   m_kept_states.emplace_back(ha_thd());
-  return m_kept_states.size() == m_rows_to_keep ? insert_kept_rows() : 0;
+  if (m_kept_states.size() < m_rows_to_keep)
+    return 0;
+  return m_may_load && begin_statements_load() ? load_kept_rows() : insert_kept_rows();
+}
+
+// All rows of the statement so far are kept.
+bool ha_varve::begin_statements_load()
+{
+  m_may_load= false;
+  const varve_code code= varve_load_try(m_txn, m_table, 1, &m_load);
+  if (code)
+    m_load= nullptr;
+  return !code;
+}
+
+int ha_varve::load_kept_rows()
+{
+  const uint32_t width= uint32_t(m_row_plan.size());
+  int error= 0;
+  for (size_t row= 0; !error && row < m_kept_states.size(); row++)
+  {
+    const uchar *const record= &m_kept_records[row * table_share->reclength];
+    error= load_values(&m_kept_values[row * width]);
+    if (!error)
+      count_written(record);
+    else
+    {
+      memcpy(table->record[0], record, table_share->reclength);
+      m_kept_states[row].restore(ha_thd());
+    }
+  }
+  forget_kept_rows();
+  return error;
 }
 
 ha_varve::Kept_state::Kept_state(const THD *thd)
@@ -129,6 +177,7 @@ int ha_varve::insert_kept_rows()
   const size_t rows= m_kept_states.size();
   if (!rows)
     return 0;
+  m_may_load= false;
   const uint32_t width= uint32_t(m_row_plan.size());
   const varve_value *const values= m_kept_values.data();
   const auto record= [&](size_t row) { return &m_kept_records[row * table_share->reclength]; };
@@ -173,7 +222,13 @@ int ha_varve::end_bulk_insert()
   THD *const thd= ha_thd();
   m_gets_many= false;
   const bool has_failed= thd->is_error();
-  int error= has_failed && !could_insert(thd) ? 0 : insert_kept_rows();
+  int error= 0;
+  if (has_failed && !could_insert(thd))
+    abandon_statements_load();
+  else if (m_load && !m_is_copy)
+    error= finish_load();
+  else
+    error= insert_kept_rows();
   forget_kept_rows();
   if (error && has_failed)
   {

@@ -164,11 +164,16 @@ private:
   void begin_copy();
   int begin_load();
   int load_row(const uchar *record);
+  int load_values(const varve_value *values);
+  int finish_load();
+  void abandon_statements_load();
   static void keep_duplicate(void *handler, const char *index, const varve_value *row);
   int end_copy();
   void abort_copy();
   bool can_keep_rows(THD *thd) const;
   int keep_row(const uchar *record);
+  bool begin_statements_load();
+  int load_kept_rows();
   int insert_kept_rows();
   void forget_kept_rows();
   void count_refused();
@@ -299,14 +304,16 @@ private:
 
   // Rows that a statement has written and the engine has not got yet (bulk.cc): the server's records, the
   // engine's values, which point there, and how the session was when each was written. How many rows are kept
-  // at most; 0 if none are.
+  // at most; 0 if none are. Whether all rows of the statement so far are kept, so that they may be loaded.
   size_t m_rows_to_keep= 0;
   std::vector<uchar> m_kept_records;
   std::vector<varve_value> m_kept_values;
   std::vector<Kept_state> m_kept_states;
+  bool m_may_load= false;
 
-  // The table is a copy that ALTER TABLE fills, and many rows are coming (load.cc); the load, from the first
-  // row on; what the record of a row points to that has the same key as another one.
+  // The table is a copy that ALTER TABLE fills, and many rows are coming (load.cc); the load of a copy, or
+  // of a statement that inserts many rows, from the first row on; what the record of a row points to that
+  // has the same key as another one.
   bool m_is_copy= false;
   bool m_gets_many= false;
   varve_load *m_load= nullptr;

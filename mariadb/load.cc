@@ -1,11 +1,14 @@
-// load.cc: the rows of a table that ALTER TABLE makes to take another one's place.
+// load.cc: rows that go to a load of the engine, which is a fraction of the work of inserts.
+//
+// A statement that inserts many rows into an empty table loads them (bulk.cc). The engine has the table for
+// itself until the statement ends; a duplicate is heard of then, unless rows come in order. The rest is
+// about a table that ALTER TABLE makes to take another one's place.
 //
 // The server says when it begins to copy (HA_EXTRA_BEGIN_COPY), that many rows come (start_bulk_insert), and
 // when the copy has ended (HA_EXTRA_END_COPY, whose error it reports, or HA_EXTRA_ABORT_COPY). Between the
-// first row and the end nobody looks at the table, so the rows go to a load of the engine, which is a
-// fraction of the work of inserts. A partition is told of the copy before it is told of many rows, at its
-// first row; several may be loaded at the same time. If some have duplicates, the server hears of the last of
-// these partitions.
+// first row and the end nobody looks at the table. A partition is told of the copy before it is told of many
+// rows, at its first row; several may be loaded at the same time. If some have duplicates, the server hears
+// of the last of these partitions.
 //
 // - **The engine refuses duplicates.** Where the server looks for them by reading the table (hashes of long
 //   values, periods that must not overlap) or goes on after one (ALTER IGNORE, of which the server speaks in
@@ -66,11 +69,30 @@ int ha_varve::begin_load()
 int ha_varve::load_row(const uchar *record)
 {
   m_row_plan.to_values(record, m_values.data());
-  if (varve_code code= varve_load_row(m_load, m_txn, m_values.data(), uint32_t(m_values.size())))
-    return failed(code);
+  if (int error= load_values(m_values.data()))
+    return error;
   if (record == table->record[0])
     count_written(record);
   return 0;
+}
+
+// The load of a statement that inserts rows is over with the first that is refused.
+int ha_varve::load_values(const varve_value *values)
+{
+  const varve_code code= varve_load_row(m_load, m_txn, values, uint32_t(m_row_plan.size()));
+  if (!code)
+    return 0;
+  const int error= failed(code);
+  abandon_statements_load();
+  if (code == VARVE_DUPLICATE_KEY)
+    count_refused();
+  return error;
+}
+
+void ha_varve::abandon_statements_load()
+{
+  if (m_load && !m_is_copy)
+    abort_copy();
 }
 
 // Puts a row that has the same key as another one where the server looks for it. It reads the key's columns,
@@ -96,19 +118,24 @@ void ha_varve::keep_duplicate(void *handler, const char *, const varve_value *ro
 
 int ha_varve::end_copy()
 {
+  m_is_copy= false;
+  return m_load ? finish_load() : 0;
+}
+
+int ha_varve::finish_load()
+{
   varve_load *const load= m_load;
   m_load= nullptr;
-  m_is_copy= false;
-  if (!load)
-    return 0;
   const varve_code code= varve_load_finish(load, m_txn, keep_duplicate, this);
+  if (code == VARVE_DUPLICATE_KEY)
+    count_refused();
   return code ? failed(code) : 0;
 }
 
 void ha_varve::abort_copy()
 {
   if (m_load)
-    varve_load_abandon(m_load);
+    varve_load_abandon(m_load, m_txn);
   m_load= nullptr;
   m_is_copy= m_gets_many= false;
 }

@@ -250,7 +250,7 @@ typedef struct varve_cursor varve_cursor;
 // An open database. Shared by all threads.
 typedef struct varve_db varve_db;
 
-// Rows on their way into a table that is being made.
+// Rows on their way into a table that was empty.
 typedef struct varve_load varve_load;
 
 // A definition that a table is about to get.
@@ -899,9 +899,13 @@ bool varve_table_is_referenced(const struct varve_table *table);
 // the store already keep doing so. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_history(const struct varve_db *db, const struct varve_history_options *options);
 
-// Begins to load all rows of an empty table whose name begins with # behind the schema: nobody uses it
-// before varve_table_rename gives it another one. That takes a fraction of what inserts take. If the load
-// does not come to its end the table is to be dropped. The transaction locks it until it ends.
+// Begins to load all rows of an empty table, which takes a fraction of what inserts take. Otherwise it is
+// as if the transaction had inserted them. It has the table locked exclusively until varve_load_finish or
+// varve_load_abandon, and should not use it otherwise until then.
+//
+// If the table's name begins with # behind the schema nobody uses it before varve_table_rename gives it
+// another one. It is locked until the transaction ends, and if the load does not come to its end the table
+// is to be dropped: there is no way back.
 //
 // Sorting takes the memory of varve_options.sort_buffer_bytes, divided by `at_once`: how many loads go on at
 // the same time. VARVE_UNSUPPORTED: the table is a temporary one, or has foreign keys to be checked: not
@@ -911,6 +915,13 @@ enum varve_code varve_load_begin(const struct varve_txn *txn,
                                  uint32_t at_once,
                                  struct varve_load **out);
 
+// The same if that can be at once. VARVE_UNSUPPORTED, without an error's words: rows are to be inserted,
+// because the table is not empty, or others use it, or it can't be loaded at all.
+enum varve_code varve_load_try(const struct varve_txn *txn,
+                               const struct varve_table *table,
+                               uint32_t at_once,
+                               struct varve_load **out);
+
 // Takes a row: `n` values, one for each column, in the table's order. It may come in any place of the order
 // of its primary key. After an error no other row is taken.
 enum varve_code varve_load_row(struct varve_load *load,
@@ -918,7 +929,8 @@ enum varve_code varve_load_row(struct varve_load *load,
                                const struct varve_value *row,
                                uint32_t n);
 
-// Loads what is left; the table has all rows then, and its indexes all entries, durably. If rows have the
+// Loads what is left; the table has all rows then, and its indexes all entries, a table whose name begins
+// with # durably. If rows have the
 // same values in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the
 // first row that has those of one that came before it. `load` is gone then, whatever the answer.
 enum varve_code varve_load_finish(struct varve_load *load,
@@ -926,8 +938,9 @@ enum varve_code varve_load_finish(struct varve_load *load,
                                   varve_duplicate_fn duplicate,
                                   void *context);
 
-// Ends a load before its end.
-void varve_load_abandon(struct varve_load *load);
+// Ends a load before its end. What it has done of a table whose name does not begin with #, a rollback takes
+// back.
+void varve_load_abandon(struct varve_load *load, const struct varve_txn *txn);
 
 // Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
 // bounds, nothing was changed.

@@ -1,26 +1,30 @@
-//! Loading tables that are being made.
+//! Loading empty tables.
 
 use std::ffi::c_void;
 
 use varve::TableLoad;
 
 use crate::error::guard;
-use crate::error::varve_code::{self, VARVE_OK};
+use crate::error::varve_code::{self, VARVE_OK, VARVE_UNSUPPORTED};
 use crate::redefinition::{teller, varve_duplicate_fn};
 use crate::table::varve_table;
 use crate::txn::{running, varve_txn, with_running};
 use crate::value::{varve_value, with_datums};
 
-/// Rows on their way into a table that is being made.
+/// Rows on their way into a table that was empty.
 pub struct varve_load {
     load: TableLoad,
     /// How many columns the table has.
     columns: usize,
 }
 
-/// Begins to load all rows of an empty table whose name begins with # behind the schema: nobody uses it
-/// before varve_table_rename gives it another one. That takes a fraction of what inserts take. If the load
-/// does not come to its end the table is to be dropped. The transaction locks it until it ends.
+/// Begins to load all rows of an empty table, which takes a fraction of what inserts take. Otherwise it is
+/// as if the transaction had inserted them. It has the table locked exclusively until varve_load_finish or
+/// varve_load_abandon, and should not use it otherwise until then.
+///
+/// If the table's name begins with # behind the schema nobody uses it before varve_table_rename gives it
+/// another one. It is locked until the transaction ends, and if the load does not come to its end the table
+/// is to be dropped: there is no way back.
 ///
 /// Sorting takes the memory of varve_options.sort_buffer_bytes, divided by `at_once`: how many loads go on at
 /// the same time. VARVE_UNSUPPORTED: the table is a temporary one, or has foreign keys to be checked: not
@@ -44,6 +48,31 @@ pub unsafe extern "C" fn varve_load_begin(
     }
 }
 
+/// The same if that can be at once. VARVE_UNSUPPORTED, without an error's words: rows are to be inserted,
+/// because the table is not empty, or others use it, or it can't be loaded at all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_load_try(
+    txn: *const varve_txn,
+    table: *const varve_table,
+    at_once: u32,
+    out: *mut *mut varve_load,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, table) = unsafe { (&*txn, &*table) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let t = unsafe { running(txn)? };
+        let load = table.db.try_load_table(t, &table.table, at_once as usize)?;
+        let Some(load) = load else {
+            return Ok(VARVE_UNSUPPORTED);
+        };
+        let columns = table.table.def().columns.len();
+        // SAFETY: CAPI-2.
+        unsafe { out.write(Box::into_raw(Box::new(varve_load { load, columns }))) };
+        Ok(VARVE_OK)
+    })
+}
+
 /// Takes a row: `n` values, one for each column, in the table's order. It may come in any place of the order
 /// of its primary key. After an error no other row is taken.
 #[unsafe(no_mangle)]
@@ -60,7 +89,8 @@ pub unsafe extern "C" fn varve_load_row(
     }
 }
 
-/// Loads what is left; the table has all rows then, and its indexes all entries, durably. If rows have the
+/// Loads what is left; the table has all rows then, and its indexes all entries, a table whose name begins
+/// with # durably. If rows have the
 /// same values in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the
 /// first row that has those of one that came before it. `load` is gone then, whatever the answer.
 #[unsafe(no_mangle)]
@@ -81,9 +111,14 @@ pub unsafe extern "C" fn varve_load_finish(
     })
 }
 
-/// Ends a load before its end.
+/// Ends a load before its end. What it has done of a table whose name does not begin with #, a rollback takes
+/// back.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_load_abandon(load: *mut varve_load) {
+pub unsafe extern "C" fn varve_load_abandon(load: *mut varve_load, txn: *const varve_txn) {
     // SAFETY: CAPI-2; the box came from varve_load_begin.
-    drop(unsafe { Box::from_raw(load) });
+    let (load, txn) = unsafe { (Box::from_raw(load), &*txn) };
+    // SAFETY: CAPI-2.
+    if let Ok(t) = unsafe { running(txn) } {
+        load.load.abandon(t);
+    }
 }

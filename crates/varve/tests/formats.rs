@@ -23,7 +23,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 3] = [4, 5, 6];
+const VERSIONS: [u32; 4] = [4, 5, 6, 7];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -159,9 +159,16 @@ fn crash(disk: &SimDisk) {
     update(&mut unfinished, &table, 2, 3003);
     delete(&mut unfinished, &table, 60);
     insert(&mut unfinished, &table, ROWS + 20, 3);
+    let loaded = db.create_table(&definition("b/loaded")).unwrap();
+    let mut load = db.load_table(&mut unfinished, &loaded, 1).unwrap();
+    for id in 0..ROWS {
+        let row = loaded.def().row(&row(id, id)).unwrap();
+        load.push(&mut unfinished, &row.datums()).unwrap();
+    }
+    load.finish(&mut unfinished, &mut |_, _| {}).unwrap();
     db.flush_log().unwrap();
     std::mem::forget(unfinished);
-    drop((table, late));
+    drop((table, late, loaded));
     db.crash();
 }
 
@@ -274,7 +281,8 @@ fn check_offline(disk: &SimDisk, of: &str) -> bool {
 }
 
 /// A database as it was left holds this, before and after it is used by this program.
-fn check(disk: &SimDisk, name: &str, of: &str) {
+fn check(disk: &SimDisk, version: u32, name: &str) {
+    let of = &format!("{name} of version {version}");
     assert_eq!(check_offline(disk, of), name == "crashed", "{of}");
     let db = open(disk).unwrap_or_else(|e| panic!("{of}: {e}"));
     assert!(db.wait_for_recovery(PATIENCE));
@@ -292,8 +300,13 @@ fn check(disk: &SimDisk, name: &str, of: &str) {
     let mut tables: Vec<_> = db.tables().unwrap().into_iter().collect();
     tables.sort();
     let late = (name == "crashed").then_some("b/late");
-    let names: Vec<_> = ["a/t"].into_iter().chain(late).chain(["b/other"]).collect();
+    let loaded = (name == "crashed" && version >= 7).then_some("b/loaded");
+    let others = late.into_iter().chain(loaded).chain(["b/other"]);
+    let names: Vec<_> = ["a/t"].into_iter().chain(others).collect();
     assert_eq!(tables, names, "{of}");
+    if let Some(loaded) = loaded {
+        assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
+    }
 
     let table = db.table("a/t").unwrap();
     let mut trx = begin(&db);
@@ -320,8 +333,7 @@ fn databases_of_each_version_can_be_used_on() {
     assert!(VERSIONS.contains(&FORMAT_VERSION), "each version has some");
     for version in VERSIONS {
         for name in NAMES {
-            let of = format!("{name} of version {version}");
-            check(&stored(version, name), name, &of);
+            check(&stored(version, name), version, name);
         }
     }
 }

@@ -14,6 +14,7 @@ fn small_pages_and_a_small_pool() {
         report.written > 1500 && report.rows_read > 5000,
         "{report:?}"
     );
+    assert!(report.loads > 0, "{report:?}");
     assert!(report.duplicates > 20 && report.waits > 20, "{report:?}");
     assert!(
         report.commits > 50 && report.rollbacks > 10 && report.most_rows > 600,

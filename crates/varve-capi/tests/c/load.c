@@ -1,5 +1,5 @@
 // load.c: a table that is being made gets its rows by a load: in any order, with a duplicate that is shown,
-// and given up.
+// and given up. One that others may use is loaded by a transaction, which may be rolled back.
 
 #include "check.h"
 
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
   OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
   OK(varve_load_begin(txn, table, 2, &load));
   take(load, txn, 1, "one");
-  varve_load_abandon(load);
+  varve_load_abandon(load, txn);
   give_up(db, txn, table);
 
   // Whole.
@@ -106,7 +106,40 @@ int main(int argc, char **argv)
   CHECK(as_number(row[0]) == 2 && equals(row[1], "two"));
   EXPECT(VARVE_NO_ROW, varve_cursor_next(c, txn, &row));
   varve_cursor_close(c);
+  EXPECT(VARVE_UNSUPPORTED, varve_load_try(txn, table, 1, &load));
+  EXPECT(VARVE_INVALID, varve_load_begin(txn, table, 1, &load));
   OK(varve_txn_commit(txn));
+
+  // By a transaction: rolled back, and given up, which lets others at the table.
+  OK(varve_table_truncate(db, "a/t", VARVE_CHECK_REFERENCES));
+  varve_table_close(table);
+  OK(varve_table_open(db, "a/t", &table));
+  OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
+  OK(varve_load_try(txn, table, 1, &load));
+  take(load, txn, 2, "two");
+  OK(varve_load_finish(load, txn, show, &shown));
+  OK(varve_txn_rollback(txn));
+  OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
+  OK(varve_load_begin(txn, table, 1, &load));
+  take(load, txn, 1, "one");
+  varve_load_abandon(load, txn);
+  OK(varve_cursor_open(table, 1, &c));
+  varve_txn *other;
+  OK(varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &other));
+  OK(varve_txn_begin(other, VARVE_REPEATABLE_READ));
+  EXPECT(VARVE_UNSUPPORTED, varve_load_try(other, table, 1, &load));
+  const int32_t three= 3;
+  varve_value values[]= {number(&three), bytes("three")};
+  OK(varve_insert(other, table, values, 2, VARVE_DUPLICATE_SHARE));
+  OK(varve_txn_commit(other));
+  OK(varve_txn_rollback(txn));
+  OK(varve_txn_begin(other, VARVE_REPEATABLE_READ));
+  OK(varve_cursor_first(c, other, VARVE_NO_LOCK, &row));
+  CHECK(as_number(row[0]) == 3 && equals(row[1], "three"));
+  EXPECT(VARVE_NO_ROW, varve_cursor_next(c, other, &row));
+  varve_cursor_close(c);
+  OK(varve_txn_commit(other));
+  varve_txn_close(other);
   varve_table_close(table);
   varve_txn_close(txn);
   OK(varve_db_close(db));

@@ -226,6 +226,7 @@ metrics! { |s|
     }
     "dml" {
         Counter dml_inserts as rows_inserted = s.core.counters.rows_inserted.get(), "Rows inserted";
+        Counter rows_loaded = s.core.counters.rows_loaded.get(), "Rows of these that were loaded into an empty table";
         Counter dml_updates as rows_updated = s.core.counters.rows_updated.get(), "Rows updated";
         Counter dml_deletes as rows_deleted = s.core.counters.rows_deleted.get(), "Rows deleted";
         Counter dml_reads as rows_read = s.core.counters.rows_read.get(), "Rows read";

@@ -1,5 +1,5 @@
-//! Loading a table that is being made: all its rows, in one go. So ALTER TABLE fills the copy that is to take
-//! a table's place.
+//! Loading an empty table: all its rows, in one go. So ALTER TABLE fills the copy that is to take a table's
+//! place, and a statement that inserts many rows a table that has none.
 //!
 //! Rows are not inserted one by one. Those of a copy mostly come in the order of their clustered keys, and go
 //! to the clustered tree's loader at once (`btree/load.rs`). When the first one comes that does not, the tree
@@ -7,7 +7,9 @@
 //! loader in the end. A secondary index's entry goes to the index's sorter with its row; these trees are
 //! loaded in the end, too, two of all trees at the same time.
 //!
-//! There is no undo. Nobody reads the table meanwhile, and nothing is taken back:
+//! There is no undo for a row.
+//!
+//! A table **aside** is being made: nobody reads it meanwhile, and nothing is taken back:
 //!
 //! - **LOAD-1** The table's name begins with `#`: it is its maker's own, until it is renamed. Views that are
 //!   older than that don't read it then (`OpenTable::created_by`). The load has the table's exclusive lock
@@ -17,14 +19,31 @@
 //! - **LOAD-2** From the first row until `finish` returns, the table is good for nothing but to be dropped:
 //!   rows have no entries yet, and if the load ends in another way, or by a crash, they stay. The pages that
 //!   they and their long values have go with the table's file.
+//! - **LOAD-5** When `finish` returns, all of it is durable, whatever commits are to wait for: who made the
+//!   table may write down elsewhere that it is whole, as the server's DDL log does.
+//!
+//! Any other table is loaded **by its transaction**, and that may be taken back:
+//!
+//! - **LOAD-6** Before the first row there is an undo record that says that a load begins (`TableLoad`). Rows
+//!   and entries carry the transaction's id, and nothing is older than they are, so for readers they are what
+//!   inserted ones are: no view sees them before the commit, and they are locked implicitly. Rollback takes
+//!   out of all trees what carries the id: no other row of the transaction is left then, because there was
+//!   none when the load began, and those that came later have newer undo records.
+//! - **LOAD-7** A load begins when the transaction has the table exclusively and no tree of it has a record,
+//!   not even a delete-marked one: so nobody has a lock in a gap, purge finds nothing to remove, and nobody
+//!   else changes the trees until `finish` or `abandon`, which leave an intention of the lock if there was no
+//!   more before. Who reads by views goes on meanwhile, if metadata locks keep tables from changing under him
+//!   (`trust_metadata_locks`).
+//! - **LOAD-8** Pages of long values have their undo records (UNDO-5), each followed by another `TableLoad`:
+//!   the row that refers to them is taken back before them.
+//!
+//! For both:
+//!
 //! - **LOAD-3** `finish` leaves what inserts would have left: no two rows with the same clustered key, nor
 //!   with the same key in a unique index but for keys with a NULL; one entry for each row in each index;
 //!   counters that are behind the values of all rows, on disk, too.
 //! - **LOAD-4** Of rows with the same key that one is named which an insert would have refused: the first
 //!   that has the key of one that came before it, and the first index in which it has.
-//! - **LOAD-5** When `finish` returns, all of it is durable, whatever commits are to wait for: who made the
-//!   table may write down elsewhere that it is whole, as the server's DDL log does.
-//!
 //! Trees are good ones after each mini-transaction (BT-4), so a thread that opens the table all the same, for
 //! statistics, say, finds fewer rows, and no damage. Purge has no reason to come: it goes by undo records.
 //! Each leaf, and each page of a long value, is in the redo log once, if rows come in order.
@@ -37,27 +56,34 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::base::{Error, GoingOn, PageNo, Result, RollPtr, RowHead};
+use crate::base::{Error, PageNo, Result, RollPtr, RowHead, TrxId};
 use crate::btree::{Loader, Seek, Tree};
 use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
 use crate::lock::TableMode;
+use crate::mtr::Mtr;
 use crate::row::{Datum, RowRef};
 use crate::txn::{Counters, Transaction, TrxNumber};
+use crate::undo::UndoKind;
 
 use super::build::{ASKED_EVERY, SortRoom, by_two_threads, check_interrupt, check_key};
 use super::bulk::move_counter;
-use super::external::{LoadedChains, row_limit};
+use super::external::{LoadedChains, row_limit, row_with_external_columns};
 use super::sorter::Sorter;
+use super::undo::{RecordChange, append_undo, encode_undo};
 use super::write::clustered_key;
 use duplicate::{Duplicate, SameKeys};
+
+/// Redo for the undo record of a load, with what it takes to begin a log.
+const UNDO_LOG_BYTES: u32 = 4096;
 
 /// Bytes of a row's number, which the sorters carry along.
 const NUMBER_LEN: usize = size_of::<u64>();
 
-/// Rows on their way into a table that is being made, which is empty before. Dropped before `finish`, it
-/// leaves the table good for nothing but to be dropped.
+/// Rows on their way into a table that is empty before. Dropped before `finish`, it leaves a table aside good
+/// for nothing but to be dropped, and has the transaction keep another one locked.
 pub struct TableLoad {
     table: Arc<OpenTable>,
+    place: Place,
     rows: Rows,
     /// Where their sorter would be.
     room: SortRoom,
@@ -79,6 +105,15 @@ pub struct TableLoad {
     key: Vec<u8>,
     record: Vec<u8>,
     entry: Vec<u8>,
+}
+
+/// What becomes of the rows if the load fails, and who may see the table meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// LOAD-1, LOAD-2.
+    Aside,
+    /// LOAD-6; whether the transaction had the table for itself before.
+    InTransaction { was_own: bool },
 }
 
 /// What has become of the rows so far.
@@ -105,20 +140,46 @@ impl TableLoad {
     ///
     /// # Errors
     ///
-    /// `Invalid`: its name does not begin with `#`, or it is not empty. `Unsupported`: it is a temporary one,
-    /// or it gets a foreign key, and the transaction checks them.
+    /// `Invalid`: it is not empty. `Unsupported`: it is a temporary one, or its rows have to have parents,
+    /// and the transaction checks them.
     pub(crate) fn begin(
         trx: &mut Transaction,
         table: &Arc<OpenTable>,
         room: SortRoom,
     ) -> Result<TableLoad> {
-        trx.use_table(table, TableMode::Exclusive)?;
-        trx.core().check_writable()?;
         check_loadable(trx, table)?;
-        let sys = &trx.core().sys;
-        let writer = sys.assign_id()?;
-        let no = sys.start_commit(writer);
-        sys.finish_commit(writer, no);
+        if is_aside(&table.def.name) {
+            trx.use_table(table, TableMode::Exclusive)?;
+            trx.core().check_writable()?;
+            check_empty(table)?;
+            let sys = &trx.core().sys;
+            let writer = sys.assign_id()?;
+            let no = sys.start_commit(writer);
+            sys.finish_commit(writer, no);
+            return TableLoad::new(trx, table, Place::Aside, writer, room);
+        }
+        // Not to lock it in vain.
+        check_empty(table)?;
+        let was_own = trx.has_table(table.id(), TableMode::Exclusive);
+        trx.use_table(table, TableMode::Exclusive)?;
+        let begun = check_empty(table).and_then(|()| {
+            note_load(trx, table)?;
+            let (place, writer) = (Place::InTransaction { was_own }, trx.writer()?);
+            TableLoad::new(trx, table, place, writer, room)
+        });
+        if begun.is_err() && !was_own {
+            trx.weaken_table(table);
+        }
+        begun
+    }
+
+    fn new(
+        trx: &Transaction,
+        table: &Arc<OpenTable>,
+        place: Place,
+        writer: TrxId,
+        room: SortRoom,
+    ) -> Result<TableLoad> {
         let indexes = table.secondary.len();
         let memory = match indexes {
             0 => 0,
@@ -129,6 +190,7 @@ impl TableLoad {
         let loader = Loader::new(ClusteredTree(table.clone()))?;
         Ok(TableLoad {
             table: table.clone(),
+            place,
             rows: Rows::InOrder(loader),
             room,
             entries,
@@ -155,14 +217,14 @@ impl TableLoad {
     ///
     /// Those of an insert, and after one of them no other row is taken. That a row has the same key as
     /// another one may be found out in the end only.
-    pub fn push(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
+    pub fn push(&mut self, trx: &mut Transaction, values: &[Datum<'_>]) -> Result<()> {
         self.push_with(trx, None, values)
     }
 
     /// The same where hidden row ids are what they were in another table.
     pub(super) fn push_with(
         &mut self,
-        trx: &Transaction,
+        trx: &mut Transaction,
         row_id: Option<&[u8]>,
         values: &[Datum<'_>],
     ) -> Result<()> {
@@ -176,7 +238,7 @@ impl TableLoad {
         let name = &self.table.def.name;
         if self.is_over {
             return Err(Error::invalid(format!(
-                "the load of table {name} has failed; drop the table"
+                "the load of table {name} has failed; drop the table or roll back"
             )));
         }
         // LOAD-1.
@@ -190,7 +252,7 @@ impl TableLoad {
 
     fn take(
         &mut self,
-        trx: &Transaction,
+        trx: &mut Transaction,
         row_id: Option<&[u8]>,
         values: &[Datum<'_>],
     ) -> Result<()> {
@@ -201,7 +263,7 @@ impl TableLoad {
         clustered_key(&table, row_id, values, &mut self.key)?;
         check_key(&table.clustered, &self.key)?;
         self.check_order()?;
-        self.make_record(values, &|| trx.check_interrupt())?;
+        self.make_record(trx, values)?;
         self.put_row()?;
         for number in 0..self.entries.len() {
             self.put_entry(number, values)?;
@@ -260,7 +322,7 @@ impl TableLoad {
     }
 
     /// Makes the clustered record of a row.
-    fn make_record(&mut self, values: &[Datum<'_>], going_on: GoingOn<'_>) -> Result<()> {
+    fn make_record(&mut self, trx: &mut Transaction, values: &[Datum<'_>]) -> Result<()> {
         let table = &*self.table;
         let record = &mut self.record;
         let is_short = table.format.encoded_len(values) <= row_limit(table, self.key.len());
@@ -274,9 +336,16 @@ impl TableLoad {
         record.extend_from_slice(&head.to_bytes());
         match is_short {
             true => table.format.encode(values, record),
+            false if self.place == Place::Aside => {
+                let (chains, len) = (&mut self.chains, self.key.len());
+                chains.put_row(table, values, len, record, &|| trx.check_interrupt())
+            }
             false => {
-                let chains = &mut self.chains;
-                chains.put_row(table, values, self.key.len(), record, going_on)
+                let row = row_with_external_columns(trx, table, values, self.key.len(), None)?;
+                record.extend_from_slice(&row.bytes);
+                row.give_back(trx);
+                // LOAD-8.
+                note_load(trx, table)
             }
         }
     }
@@ -312,7 +381,7 @@ impl TableLoad {
         self.entries[number].push(entry, &sorted.encode())
     }
 
-    /// Loads what is left. After that the table is one with all the rows, durably.
+    /// Loads what is left. After that the table is one with all the rows, a table aside durably.
     ///
     /// # Errors
     ///
@@ -320,12 +389,35 @@ impl TableLoad {
     /// the transaction; `NoSpace`.
     pub fn finish(
         self,
+        trx: &mut Transaction,
+        duplicate: &mut dyn FnMut(&str, &RowRef<'_>),
+    ) -> Result<()> {
+        self.check_not_over(trx).inspect_err(|_| self.weaken(trx))?;
+        let (table, place) = (self.table.clone(), self.place);
+        let done = self.finish_trees(trx, duplicate);
+        weaken(trx, &table, place);
+        done
+    }
+
+    /// Ends a load before its end. What it has done of a table that is not aside, rollback takes back.
+    pub fn abandon(self, trx: &mut Transaction) {
+        self.weaken(trx);
+    }
+
+    fn weaken(&self, trx: &mut Transaction) {
+        if trx.number() == self.trx {
+            weaken(trx, &self.table, self.place);
+        }
+    }
+
+    fn finish_trees(
+        self,
         trx: &Transaction,
         duplicate: &mut dyn FnMut(&str, &RowRef<'_>),
     ) -> Result<()> {
-        self.check_not_over(trx)?;
         let TableLoad {
             table,
+            place,
             rows,
             entries,
             n,
@@ -351,12 +443,15 @@ impl TableLoad {
         if let Some(most) = counted {
             move_counter(&table, most)?;
         }
-        // LOAD-5.
-        let log = &trx.core().log;
-        log.sync_to(log.next_lsn())?;
+        if place == Place::Aside {
+            // LOAD-5.
+            let log = &trx.core().log;
+            log.sync_to(log.next_lsn())?;
+        }
         table.count_rows(n as i64);
         let counters = &trx.core().counters;
         Counters::add(&counters.rows_inserted, n);
+        Counters::add(&counters.rows_loaded, n);
         Counters::add(&counters.external_values_written, chains.next);
         Ok(())
     }
@@ -369,22 +464,46 @@ fn check_loadable(trx: &Transaction, table: &OpenTable) -> Result<()> {
             "loading table {name}, which is a temporary one"
         )));
     }
-    if !is_aside(name) {
-        return Err(Error::invalid(format!(
-            "table {name} can't be loaded: its name does not begin with #, so others may use it"
-        )));
-    }
     if trx.checks_foreign_keys() && table.needs_parents() {
         return Err(Error::unsupported(format!(
             "loading table {name}, whose rows have to have parents"
         )));
     }
-    let leaf = table.clustered.tree.latch_leaf_shared(&[], Seek::Ge)?;
-    match leaf.slotted().n_slots() == 0 && leaf.slotted().high().is_none() {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
-            "table {name} can't be loaded: it is not empty"
-        ))),
+    Ok(())
+}
+
+/// LOAD-7.
+fn check_empty(table: &OpenTable) -> Result<()> {
+    for index in table.indexes() {
+        let leaf = index.tree.latch_leaf_shared(&[], Seek::Ge)?;
+        let page = leaf.slotted();
+        if page.n_slots() > 0 || page.high().is_some() {
+            return Err(Error::invalid(format!(
+                "table {} can't be loaded: it is not empty, or purge has not yet removed what was there",
+                table.def.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// LOAD-6.
+fn note_load(trx: &mut Transaction, table: &OpenTable) -> Result<()> {
+    let kind = UndoKind::TableLoad;
+    let change = RecordChange::insert(kind, table.clustered.id, &[]);
+    encode_undo(trx, table, &change)?;
+    let core = trx.core().clone();
+    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), UNDO_LOG_BYTES)?;
+    let page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+    append_undo(trx, &mut mtr, page, table.id(), kind);
+    mtr.commit();
+    Ok(())
+}
+
+/// LOAD-7: the load is over.
+fn weaken(trx: &mut Transaction, table: &OpenTable, place: Place) {
+    if place == (Place::InTransaction { was_own: false }) {
+        trx.weaken_table(table);
     }
 }
 

@@ -112,13 +112,13 @@ impl NewTable {
             let row = cursor.row()?;
             n += 1;
             let values = self.values(&row, n)?;
-            load.push_with(&filler, self.row_id(cursor.key()), &values)?;
+            load.push_with(&mut filler, self.row_id(cursor.key()), &values)?;
             if n.is_multiple_of(ASKED_EVERY) {
                 going_on()?;
             }
             found = cursor.next(seen)?;
         }
-        load.finish(&filler, tell)?;
+        load.finish(&mut filler, tell)?;
         filler.commit()
     }
 

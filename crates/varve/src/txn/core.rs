@@ -85,6 +85,8 @@ impl Wakeup {
 #[derive(Default)]
 pub struct Counters {
     pub rows_inserted: Counter,
+    /// Of these, with a load.
+    pub rows_loaded: Counter,
     pub rows_updated: Counter,
     pub rows_deleted: Counter,
     pub rows_read: Counter,

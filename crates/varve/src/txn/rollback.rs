@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, TableId};
+use crate::base::{Error, GoingOn, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, TableId};
 use crate::btree::LeafPos;
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state};
 use crate::mtr::Mtr;
@@ -45,34 +45,40 @@ pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
             let found = format!("one of table number {}", record.table);
             return Err(Error::corrupt(page, expected, found));
         };
-        with_space(core, || take_back(core, trx, &table, record, page))
+        with_space(core, || take_back(core, trx, &table, record, page, GO_ON))
     })
 }
 
 /// Takes back everything. Returns the tables that can't be used and whose changes are left (RB-2).
 pub(super) fn roll_back_whole(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
     take_back_whole(trx, |core, trx, table, record, page| {
-        with_space(core, || take_back(core, trx, table, record, page))
+        with_space(core, || take_back(core, trx, table, record, page, GO_ON))
     })
 }
 
 /// Takes back what recovery found unfinished, before the database opens. Nothing could make room on a full
 /// disk: that is an error.
 pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
-    take_back_whole(trx, take_back)
+    take_back_whole(trx, |core, trx, table, record, page| {
+        take_back(core, trx, table, record, page, GO_ON)
+    })
 }
 
-/// The same while the database is in use, until `stop`: then it ends with `Interrupted`, between two records.
-/// Counts down `left` with each record.
+/// The same while the database is in use, until `stop`: then it ends with `Interrupted`, between two records,
+/// or in the middle of a load, whose rest the next start takes back. Counts down `left` with each record.
 pub(super) fn roll_back_in_background(
     trx: &mut Transaction,
     stop: &AtomicBool,
     left: &AtomicU64,
 ) -> Result<BTreeSet<TableId>> {
     take_back_whole(trx, |core, trx, table, record, page| {
-        with_space(core, || match stop.load(Relaxed) {
+        let going_on = || match stop.load(Relaxed) {
             true => Err(Error::Interrupted),
-            false => take_back(core, trx, table, record, page),
+            false => Ok(()),
+        };
+        with_space(core, || {
+            going_on()?;
+            take_back(core, trx, table, record, page, &going_on)
         })?;
         let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
         Ok(())
@@ -137,6 +143,7 @@ fn each_newest(
 ) -> Result<()> {
     let core = trx.core().clone();
     let env = &core.undo.env;
+    trx.scratch.unloaded.clear();
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
     let mut newest = |trx: &mut Transaction| {
         let Some(undo) = &trx.undo else {
@@ -166,6 +173,9 @@ fn each_newest(
     done
 }
 
+/// Nothing stops it.
+const GO_ON: GoingOn<'_> = &|| Ok(());
+
 /// RB-1. `step` does nothing when it fails for space.
 fn with_space(core: &Core, mut step: impl FnMut() -> Result<()>) -> Result<()> {
     let mut told: Option<Instant> = None;
@@ -192,6 +202,7 @@ fn take_back(
     table: &OpenTable,
     record: &UndoRecord<'_>,
     page: PageId,
+    going_on: GoingOn<'_>,
 ) -> Result<()> {
     let damaged = |found: String| {
         let expected = format!("an undo record of table {}", table.def.name);
@@ -204,6 +215,7 @@ fn take_back(
     match (record.kind, &record.previous) {
         (UndoKind::RowInsert | UndoKind::EntryInsert, _) => remove(core, trx, index, record)?,
         (UndoKind::OverflowAlloc, _) => free_overflow(core, trx, table, record)?,
+        (UndoKind::TableLoad, _) => unload(core, trx, table, record, going_on)?,
         (UndoKind::EntryDeleteMark | UndoKind::EntryUnmark, Some(previous)) => {
             restore_entry(core, trx, index, record, previous)?;
         }
@@ -281,6 +293,43 @@ fn free_overflow(
     undo.mark_undone(&mut mtr, latch);
     mtr.commit();
     Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
+    Ok(())
+}
+
+/// Takes all rows out that the transaction has in the table: those that were loaded (LOAD-6). Entries go
+/// first, as the rows' own undo records have it. Before it is marked undone it may be done again.
+fn unload(
+    core: &Core,
+    trx: &mut Transaction,
+    table: &OpenTable,
+    record: &UndoRecord<'_>,
+    going_on: GoingOn<'_>,
+) -> Result<()> {
+    let writer = Some(record.trx);
+    if !trx.scratch.unloaded.contains(&table.id()) {
+        for index in &table.secondary {
+            let is_own =
+                |payload: &[u8]| EntryRecord::decode(payload).map(|entry| entry.trx) == writer;
+            index.tree.drain_some(is_own, |_, _| going_on())?;
+        }
+        let is_own = |payload: &[u8]| RowRecord::decode(payload).map(|row| row.trx) == writer;
+        let mut n = 0;
+        let is_shared = table.clustered.tree.drain_some(is_own, |_, _| {
+            n += 1;
+            going_on()
+        })?;
+        // A load that has failed has counted none. It was alone.
+        match is_shared {
+            true => table.count_rows(-n),
+            false => table.count_rows(-(table.row_count() as i64)),
+        }
+        trx.scratch.unloaded.push(table.id());
+    }
+    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), MAX_MTR)?;
+    let undo = trx.undo.as_mut().expect("has a log");
+    let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
+    undo.mark_undone(&mut mtr, latch);
+    mtr.commit();
     Ok(())
 }
 

@@ -33,10 +33,11 @@ const UUID: [u8; 16] = [6; 16];
 const START: Lsn = Lsn(4096);
 /// Transactions that are open at a time.
 const OPEN: usize = 4;
-const KINDS: [UndoKind; 8] = [
+const KINDS: [UndoKind; 9] = [
     UndoKind::RowInsert,
     UndoKind::EntryInsert,
     UndoKind::OverflowAlloc,
+    UndoKind::TableLoad,
     UndoKind::RowUpdate,
     UndoKind::RowDeleteMark,
     UndoKind::RowUnmark,

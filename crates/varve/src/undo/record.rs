@@ -34,6 +34,8 @@ pub enum UndoKind {
     EntryInsert = 2,
     /// Insert log: overflow pages were taken and filled for a row that is about to be written.
     OverflowAlloc = 3,
+    /// Insert log: rows are loaded into a table that had none (LOAD-6).
+    TableLoad = 4,
     /// Update log: a live row was replaced by a new version.
     RowUpdate = 10,
     /// Update log: a row was delete-marked.
@@ -53,6 +55,7 @@ impl UndoKind {
             RowInsert,
             EntryInsert,
             OverflowAlloc,
+            TableLoad,
             RowUpdate,
             RowDeleteMark,
             RowUnmark,
@@ -66,7 +69,7 @@ impl UndoKind {
     /// The record belongs into the insert log, which is freed at commit.
     pub fn is_insert(self) -> bool {
         use UndoKind::*;
-        matches!(self, RowInsert | EntryInsert | OverflowAlloc)
+        matches!(self, RowInsert | EntryInsert | OverflowAlloc | TableLoad)
     }
 
     /// The log that the record belongs into.
@@ -90,7 +93,7 @@ impl UndoKind {
 
     /// The record names the clustered index.
     pub fn is_about_rows(self) -> bool {
-        self.is_row() || self == UndoKind::OverflowAlloc
+        self.is_row() || matches!(self, UndoKind::OverflowAlloc | UndoKind::TableLoad)
     }
 
     /// How many more live rows there are after the change; taking it back is the opposite.
@@ -273,7 +276,7 @@ impl<'a> UndoRecord<'a> {
         match self.kind {
             RowDeleteMark | EntryDeleteMark => true,
             RowUpdate => !self.frees.is_empty(),
-            RowInsert | EntryInsert | OverflowAlloc | RowUnmark | EntryUnmark => false,
+            RowInsert | EntryInsert | OverflowAlloc | TableLoad | RowUnmark | EntryUnmark => false,
         }
     }
 
@@ -466,6 +469,7 @@ mod tests {
             RowInsert,
             EntryInsert,
             OverflowAlloc,
+            TableLoad,
             RowUpdate,
             RowDeleteMark,
             RowUnmark,

@@ -12,6 +12,7 @@
 //! truncated or renamed, and the database is closed and opened again. Half the phases end in a crash with
 //! transactions open.
 
+mod many;
 mod phases;
 mod scans;
 
@@ -186,6 +187,7 @@ impl Config {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     pub written: usize,
+    pub loads: usize,
     pub duplicates: usize,
     pub waits: usize,
     pub rows_read: usize,
@@ -330,6 +332,9 @@ impl Runner {
     fn fill(&mut self) {
         for table in 0..self.tables.len() {
             let mut slot = self.begin();
+            if self.rng.random_bool(0.5) {
+                self.insert_many(&mut slot, table);
+            }
             while self.oracle.rows(&slot.tx, table, Read::Latest).len() < self.config.rows {
                 self.insert(&mut slot, table);
             }
@@ -589,45 +594,6 @@ impl Runner {
         let got = slot.trx.insert(&self.tables[table], &datums.datums());
         self.compare(slot, table, &before, want, got);
         format!("insert {:?}", Brief(&row))
-    }
-
-    /// A batch is all there or not at all. Which of several faults is reported is the engine's choice: a row
-    /// that the oracle refuses may have the key of a later one, for instance.
-    fn insert_many(&mut self, slot: &mut Slot, table: usize) -> String {
-        let def = self.oracle.def(table).clone();
-        let rows: Vec<Row> = (0..self.rng.random_range(1..40))
-            .map(|_| tables::row(&def, &mut self.rng, self.config.spread))
-            .collect();
-        let encoded: Vec<DatumBuf> = rows.iter().map(|row| def.row(row).unwrap()).collect();
-        let datums: Vec<_> = encoded.iter().map(DatumBuf::datums).collect();
-        self.trace.doing = format!(
-            "insert {} rows, the first {:?}",
-            rows.len(),
-            Brief(&rows[0])
-        );
-        let before = slot.tx.mark();
-        let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
-        let wants: Vec<Outcome> = rows
-            .iter()
-            .map(|row| {
-                self.oracle
-                    .insert(&mut slot.tx, &others, table, row.clone())
-            })
-            .collect();
-        slot.tx.touched[table] = true;
-        let got = slot.trx.insert_many(&self.tables[table], &datums);
-        let all_done = wants.iter().all(|want| *want == Outcome::Done);
-        match got {
-            Ok(()) if all_done => {
-                self.report.written += rows.len();
-                return self.trace.doing.clone();
-            }
-            Err(Error::DuplicateKey { .. }) if !all_done => self.report.duplicates += 1,
-            Err(Error::LockWaitTimeout) if self.may_wait(table) => self.report.waits += 1,
-            got => panic!("expected {wants:?}, got {got:?}"),
-        }
-        slot.tx.rollback_to(&before);
-        format!("did not {}", self.trace.doing)
     }
 
     /// A write's outcome must be the oracle's, or a wait where one is possible; then nothing has changed.

@@ -232,7 +232,7 @@ impl Transaction {
         }
     }
 
-    fn has_table(&self, table: TableId, mode: TableMode) -> bool {
+    pub(crate) fn has_table(&self, table: TableId, mode: TableMode) -> bool {
         let covers = |(t, m): &(TableId, TableMode)| *t == table && m.covers(mode);
         self.tables.iter().any(covers)
     }
