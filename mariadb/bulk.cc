@@ -21,8 +21,9 @@
 // - **Nobody waits for a statement that can't go on.** One that was killed, or has waited for a lock in vain
 //   or been a deadlock's victim while it read its source, inserts nothing more, though an earlier row might
 //   be a duplicate.
-// - Values of BLOBs are not in the record, so tables with such columns don't take part; nor do partitions,
-//   because the server asks the one that it wrote last about an error.
+// - Values of BLOBs are not in the record: the record that is kept points to copies of them, which stay until
+//   the statement ends, for an error may be about such a row.
+// - Partitions don't take part, because the server asks the one that it wrote last about an error.
 
 #include "ha_varve.h"
 
@@ -83,7 +84,7 @@ bool ha_varve::can_keep_rows(THD *thd) const
     return false;
   if (table->triggers || table_share->long_unique_table || table_share->period.unique_keys)
     return false;
-  return !table_share->blob_fields && !table->part_info && occurs_once(lex, table_share);
+  return !table->part_info && occurs_once(lex, table_share);
 }
 
 // `rows` is how many there will be at most; 0 if that is not known.
@@ -105,12 +106,30 @@ int ha_varve::keep_row(const uchar *record)
 {
   const size_t at= m_kept_records.size(), first_value= m_kept_values.size();
   m_kept_records.insert(m_kept_records.end(), record, record + table_share->reclength);
+  keep_blobs(&m_kept_records[at]);
   m_kept_values.resize(first_value + m_row_plan.size());
   m_row_plan.to_values(&m_kept_records[at], m_kept_values.data() + first_value);
   m_kept_states.emplace_back(ha_thd());
-  if (m_kept_states.size() < m_rows_to_keep)
+  if (m_kept_states.size() < m_rows_to_keep && m_kept_blob_bytes < MAX_BYTES)
     return 0;
   return m_may_load && begin_statements_load() ? load_kept_rows() : insert_kept_rows();
+}
+
+// Has a kept record point to copies of its BLOBs.
+void ha_varve::keep_blobs(uchar *record)
+{
+  const my_ptrdiff_t place= record - table->record[0];
+  for (uint i= 0; i < table_share->blob_fields; i++)
+  {
+    Field_blob *const blob= static_cast<Field_blob *>(table->field[table_share->blob_field[i]]);
+    const uint32 length= blob->is_null(place) ? 0 : blob->get_length(place);
+    if (!length)
+      continue;
+    const uchar *const value= blob->get_ptr(blob->ptr + place);
+    m_kept_blobs.emplace_back(value, value + length);
+    blob->set_ptr_offset(place, length, m_kept_blobs.back().data());
+    m_kept_blob_bytes+= length;
+  }
 }
 
 // All rows of the statement so far are kept.
@@ -140,6 +159,8 @@ int ha_varve::load_kept_rows()
     }
   }
   forget_kept_rows();
+  if (!error)
+    m_kept_blobs.clear();
   return error;
 }
 
@@ -205,7 +226,11 @@ int ha_varve::insert_kept_rows()
   m_kept_records.clear();
   m_kept_values.clear();
   m_kept_states.clear();
-  return code ? failed(code) : 0;
+  m_kept_blob_bytes= 0;
+  if (code)
+    return failed(code);
+  m_kept_blobs.clear();
+  return 0;
 }
 
 // Whether a statement that has failed would have gone on to insert the rows before.
@@ -248,6 +273,7 @@ void ha_varve::forget_kept_rows()
   if (!m_rows_to_keep)
     return;
   m_rows_to_keep= 0;
+  m_kept_blob_bytes= 0;
   m_kept_records= {};
   m_kept_values= {};
   m_kept_states= {};

@@ -14,6 +14,7 @@
 #include "session.h"
 #include "statistics.h"
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,7 @@ private:
   void abort_copy();
   bool can_keep_rows(THD *thd) const;
   int keep_row(const uchar *record);
+  void keep_blobs(uchar *record);
   bool begin_statements_load();
   int load_kept_rows();
   int insert_kept_rows();
@@ -309,6 +311,9 @@ private:
   std::vector<uchar> m_kept_records;
   std::vector<varve_value> m_kept_values;
   std::vector<Kept_state> m_kept_states;
+  // What BLOBs of these records point to, and of one that an error is about; the bytes of the former.
+  std::deque<std::vector<uchar>> m_kept_blobs;
+  size_t m_kept_blob_bytes= 0;
   bool m_may_load= false;
 
   // The table is a copy that ALTER TABLE fills, and many rows are coming (load.cc); the load of a copy, or

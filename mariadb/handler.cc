@@ -267,6 +267,7 @@ int ha_varve::reset()
   m_mrr.dsmrr_close();
   m_change_duplicates= m_keys_only= m_semi_consistent= false;
   forget_kept_rows();
+  m_kept_blobs.clear();
   abort_copy();
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;

@@ -8,6 +8,7 @@ mod ddl;
 mod dictionary;
 mod dump;
 mod embedded;
+mod fill;
 mod instructions;
 mod load;
 mod long_reader;
@@ -77,6 +78,8 @@ enum BenchTask {
     Cascade(cascade::CascadeArgs),
     /// Statements that change a table's definition, or fill it, one by one
     Ddl(ddl::DdlArgs),
+    /// An empty table is filled, by INSERT ... SELECT and LOAD DATA, in order and at random
+    Fill(fill::FillArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -98,6 +101,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
         BenchTask::Ddl(args) => ddl::run(workspace, args),
+        BenchTask::Fill(args) => fill::run(workspace, args),
         BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),
         BenchTask::Steady(args) => steady::run(workspace, args),
