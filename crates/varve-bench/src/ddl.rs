@@ -1,6 +1,6 @@
 //! `bench ddl`: how long statements take that change a table's definition, or fill a table, and for one of
-//! them what writers do meanwhile. The engines take turns in one server, and begin with tables that are made
-//! anew.
+//! them what writers do meanwhile; then DROP and TRUNCATE of a large table beside readers (`drop`). The
+//! engines take turns in one server, and begin with tables that are made anew.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use varve_testbed::client::Client;
+use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
 use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
+use crate::drop;
 use crate::stats::{Runs, Spread, ratio_text};
 use crate::sysbench::Sysbench;
 use crate::table::{Cell, Table};
@@ -24,11 +26,22 @@ pub struct DdlArgs {
     /// Measure each engine so many times, in turn; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Size of the buffer pool
-    #[arg(long, default_value = "2G")]
-    pool: String,
+    /// Size of the buffer pool, in MiB
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..))]
+    pool: u64,
+    /// Measure only these
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Statements, Part::Drop])]
+    only: Vec<Part>,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The statements one by one
+    Statements,
+    /// DROP and TRUNCATE of a table that fills the pool, beside readers of another one
+    Drop,
 }
 
 /// What is measured, one after the other, with the table `t`, whose rows come from the table `source`.
@@ -81,17 +94,29 @@ fn figure_names() -> impl Iterator<Item = &'static str> {
 
 pub fn run(workspace: &Workspace, args: &DdlArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "ddl", &args.common)?;
-    let pool = format!("buffer-pool-size={}", args.pool);
+    let pool = format!("buffer-pool-size={}M", args.pool);
     let settings = [&TABLES_IN_POOL[..], &[pool.as_str()]].concat();
     let mut server = benchmark.server(&settings)?;
-    let databases = server.databases(1, args.rows);
-    let repeat = args.repeat as usize;
-    let runs = server.in_turn(&databases, repeat, |_, database| measure(database))?;
-    server.end()?;
-    if !args.common.json {
-        print(&runs, args);
+    let (repeat, engines) = (args.repeat as usize, &args.common.engines);
+    let mut result = json!({"pool_mib": args.pool, "settings": TABLES_IN_POOL});
+    if args.only.contains(&Part::Statements) {
+        let databases = server.databases(1, args.rows);
+        let runs = server.in_turn(&databases, repeat, |_, database| measure(database))?;
+        if !args.common.json {
+            print(&runs, args);
+        }
+        result["rows"] = args.rows.into();
+        result["results"] = to_json(&runs, engines);
     }
-    benchmark.end(to_json(&runs, args));
+    if args.only.contains(&Part::Drop) {
+        let runs = drop::measure_all(&mut server, args.pool, repeat)?;
+        if !args.common.json {
+            drop::print(&runs, engines);
+        }
+        result["drop"] = drop::to_json(&runs, engines);
+    }
+    server.end()?;
+    benchmark.end(result);
     Ok(())
 }
 
@@ -206,16 +231,12 @@ fn print(runs: &Runs<Figures>, args: &DdlArgs) {
     }
 }
 
-fn to_json(runs: &Runs<Figures>, args: &DdlArgs) -> Value {
-    let engines = args.common.engines.iter().enumerate();
-    let results = engines.map(|(n, engine)| {
+fn to_json(runs: &Runs<Figures>, engines: &[Engine]) -> Value {
+    let results = engines.iter().enumerate().map(|(n, engine)| {
         let by_statement = figure_names().enumerate().map(|(at, what)| {
             json!({"statement": what, "figures": runs.figures(n, |figures| figures[at])})
         });
         json!({"engine": engine.name(), "results": by_statement.collect::<Vec<_>>()})
     });
-    json!({
-        "rows": args.rows, "pool": args.pool, "settings": TABLES_IN_POOL,
-        "results": results.collect::<Vec<_>>(),
-    })
+    results.collect()
 }

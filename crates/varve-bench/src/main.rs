@@ -6,6 +6,7 @@ mod cascade;
 mod commit;
 mod ddl;
 mod dictionary;
+mod drop;
 mod dump;
 mod embedded;
 mod fill;
@@ -76,7 +77,7 @@ enum BenchTask {
     Tpch(tpch::TpchArgs),
     /// A parent with a million children: a new key, which they follow, and the deletion of all
     Cascade(cascade::CascadeArgs),
-    /// Statements that change a table's definition, or fill it, one by one
+    /// Statements that change a table's definition, or fill it, one by one; DROP and TRUNCATE beside readers
     Ddl(ddl::DdlArgs),
     /// An empty table is filled, by INSERT ... SELECT and LOAD DATA, in order and at random
     Fill(fill::FillArgs),
