@@ -51,6 +51,7 @@
 mod clean;
 mod dirty;
 mod frame;
+mod gone;
 mod guard;
 mod held_back;
 mod latch;
@@ -85,6 +86,7 @@ use crate::io::{DiskFile, Transfer};
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
 use frame::{Arena, Frame};
+use gone::Gone;
 use latch::Latch;
 use page_table::PageTable;
 use pending::Pending;
@@ -264,6 +266,7 @@ pub struct BufferPool {
     /// How many leaves a scan reads in a row before it reads ahead; 0: it never does. Relaxed: a setting.
     read_ahead_threshold: AtomicU32,
     pending: Pending,
+    gone: Gone,
     /// How long frames of tablespaces that are gone were latched one by one to be emptied.
     pub drop_held: Durations,
 }
@@ -345,6 +348,7 @@ impl BufferPool {
             counters: Counters::default(),
             read_ahead_threshold: AtomicU32::new(READ_AHEAD_THRESHOLD),
             pending: Pending::default(),
+            gone: Gone::new(n),
             drop_held: Durations::default(),
         })
     }

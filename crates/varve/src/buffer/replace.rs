@@ -39,7 +39,7 @@ use parking_lot::{Condvar, Mutex};
 use super::BufferPool;
 use super::frame::NO_PAGE_ID;
 use super::touched::{Clock, Tick};
-use crate::base::{Error, PageId, Result, SpaceId};
+use crate::base::{Error, PageId, Result};
 
 /// The hand is advanced by this many frames at once, so that threads looking for frames rarely meet.
 const HAND_STEP: usize = 8;
@@ -183,7 +183,7 @@ impl Replacement {
             && !self.told_low.swap(true, Relaxed)
     }
 
-    fn wake_cleaner(&self) {
+    pub(super) fn wake_cleaner(&self) {
         if let Some(wake) = self.wake_cleaner.get() {
             wake();
         }
@@ -368,21 +368,6 @@ impl BufferPool {
         }
     }
 
-    /// Forgets the pages of a tablespace that is gone, without writing them. Nobody may use its pages any
-    /// more, except the cleaner, whose writes the store ignores: a frame that is in use just now is left to
-    /// it, and becomes clean and free in the usual way. That is harmless, since tablespace ids are never used
-    /// again.
-    pub fn drop_space(&self, space: SpaceId) {
-        self.forget_pending(space);
-        for index in 0..self.frames.len() as u32 {
-            let is_gone = |page: PageId| page.space == space;
-            if self.may_hold(index, is_gone) {
-                let _held = self.drop_held.begin();
-                self.forget_if(index, is_gone);
-            }
-        }
-    }
-
     /// Forgets a page whose content nobody will look at again, without writing it. If its frame is in use
     /// just now (the cleaner may be writing it), it stays there, and becomes clean and free in the usual way.
     pub fn forget(&self, id: PageId) {
@@ -392,13 +377,13 @@ impl BufferPool {
     }
 
     /// Whether the frame holds such a page; without its latch that may change at once.
-    fn may_hold(&self, index: u32, is_it: impl Fn(PageId) -> bool) -> bool {
+    pub(super) fn may_hold(&self, index: u32, is_it: impl Fn(PageId) -> bool) -> bool {
         let f = &self.frames[index as usize];
         f.page.load(Relaxed) != NO_PAGE_ID && is_it(f.page_id())
     }
 
     /// Empties a frame that nobody uses, if it holds such a page.
-    fn forget_if(&self, index: u32, is_it: impl Fn(PageId) -> bool) {
+    pub(super) fn forget_if(&self, index: u32, is_it: impl Fn(PageId) -> bool) {
         let f = &self.frames[index as usize];
         if !f.try_claim() {
             return;

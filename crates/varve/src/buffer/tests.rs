@@ -429,6 +429,7 @@ fn dropping_a_space_forgets_its_pages_unwritten() {
     }
     pool.shared(other).unwrap();
     pool.drop_space(SPACE);
+    while pool.forget_gone(7) {}
     assert_eq!(
         (pool.dirty_pages(), pool.free_frames()),
         (0, MIN_FRAMES - 1)
@@ -436,6 +437,66 @@ fn dropping_a_space_forgets_its_pages_unwritten() {
     assert_eq!(pool.min_first_change(Lsn(100)), None);
     assert!(pool.is_resident(other));
     assert_eq!(store.writes.load(Relaxed), 0);
+}
+
+/// BUF-10. What drops a tablespace looks at no page of it, and a portion at no more frames than it was told.
+/// A second one that goes in the middle of a round has a whole round of its own, and those that go together
+/// take one.
+#[test]
+fn a_dropped_space_leaves_in_portions() {
+    let (pool, store) = pool_of(MIN_FRAMES, 16);
+    let spaces = [SPACE, SpaceId(6), SpaceId(7), SpaceId(8)];
+    let pages = |space| (0..16).map(move |no| PageId::new(space, PageNo(no)));
+    for page in spaces.into_iter().flat_map(pages) {
+        store.pages.lock().insert(page, raw_page(page, 1));
+        pool.exclusive(page).unwrap().changed(Lsn(8));
+    }
+    let resident = || spaces.map(|space| pages(space).filter(|id| pool.is_resident(*id)).count());
+    pool.drop_space(spaces[0]);
+    pool.drop_space(spaces[1]);
+    assert_eq!((resident(), pool.drop_held.count()), ([16; 4], 0));
+    let mut looked_at = 0;
+    let mut left = 32;
+    while looked_at < MIN_FRAMES / 2 {
+        assert!(pool.forget_gone(4), "a round is longer than this");
+        looked_at += 4;
+        let now = resident()[..2].iter().sum();
+        assert!(left - now <= 4, "{left} pages, {now} after a portion of 4");
+        left = now;
+    }
+    pool.drop_space(spaces[2]);
+    while pool.forget_gone(4) {
+        looked_at += 4;
+    }
+    assert_eq!((resident(), pool.drop_held.count()), ([0, 0, 0, 16], 48));
+    assert_eq!(looked_at + 4, MIN_FRAMES / 2 + MIN_FRAMES);
+    assert_eq!((pool.dirty_pages(), store.writes.load(Relaxed)), (16, 0));
+}
+
+/// BUF-10. The cleaner comes to a dirty page before the round does: it is forgotten then.
+#[test]
+fn a_page_of_a_dropped_space_is_not_written() {
+    let (pool, store) = pool_of(MIN_FRAMES, 4);
+    let other = PageId::new(SpaceId(6), PageNo(1));
+    store.pages.lock().insert(other, raw_page(other, 3));
+    for page in [id(1), id(2), other] {
+        pool.exclusive(page).unwrap().changed(Lsn(8));
+    }
+    pool.drop_space(SPACE);
+    let mut taken = Vec::new();
+    pool.take_oldest(Lsn(8), 10, &mut taken);
+    assert_eq!(taken.len(), 3);
+    let to_write = pool.forget_taken(taken);
+    assert_eq!(to_write.iter().map(|t| t.page).collect::<Vec<_>>(), [other]);
+    assert!(
+        ![id(1), id(2)]
+            .into_iter()
+            .any(|page| pool.is_resident(page))
+    );
+    assert_eq!(pool.dirty_pages(), 1);
+    to_write.into_iter().for_each(|t| pool.write_given_up(t));
+    while pool.forget_gone(4) {}
+    assert_eq!(pool.dirty_pages(), 1);
 }
 
 #[test]
@@ -643,6 +704,7 @@ fn no_frame_is_lost() {
                         change(pool.exclusive_new(PageId::new(space, PageNo(no))).unwrap());
                     }
                     pool.drop_space(space);
+                    pool.forget_gone(rng.random_range(0..2 * MIN_FRAMES));
                 }
                 _ => drop(pool.shared(id(no)).unwrap()),
             }

@@ -68,7 +68,8 @@ impl BatchWriter {
 
     /// Writes the pages, at most a batch, and gives them back. Returns how many there were, without those
     /// whose files can't be opened now.
-    pub fn write(&mut self, mut taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
+    pub fn write(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
+        let mut taken = self.pool.forget_taken(taken);
         // Ascending, so that the data files are written in order.
         taken.sort_by_key(|p| p.page.to_u64());
         let result = self.write_sorted(taken, cause);

@@ -1,16 +1,18 @@
 //! The page cleaner's thread: when to write pages. How many is `pace`'s.
 //!
 //! Every tenth of a second, every second while there is nothing to do, and whenever it is woken, it asks the
-//! system for the memory that the pool will use next (`buffer/replace.rs`), and looks after three things, the
+//! system for the memory that the pool will use next (`buffer/replace.rs`), and looks after four things, the
 //! most urgent first:
 //!
-//! 1. **Frames.** Threads should find free frames without waiting: clean unused pages are taken out of their
+//! 1. **Pages of tablespaces that are gone** leave their frames (BUF-10), for a quarter of a tick at a time:
+//!    that makes room, and leaves less to write.
+//! 2. **Frames.** Threads should find free frames without waiting: clean unused pages are taken out of their
 //!    frames; if that gives too few, unused dirty ones are written. `lru_scan_depth` says how many are kept;
 //!    below half of that the cleaner is woken.
-//! 2. **Age.** While the checkpoint age is above the synchronous watermark it writes at full speed, oldest
+//! 3. **Age.** While the checkpoint age is above the synchronous watermark it writes at full speed, oldest
 //!    first, with a checkpoint after each batch, because threads may be waiting for room in the log.
 //!    Otherwise it writes what `pace` says.
-//! 3. **Checkpoint**, once a second, or when it can advance by 1/32 of the capacity.
+//! 4. **Checkpoint**, once a second, or when it can advance by 1/32 of the capacity.
 //!
 //! No thread of a user writes pages. A thread that finds the log full waits, without latches, for the next
 //! checkpoint (`redo/log.rs`), which comes after each batch; it would only queue for the doublewrite file if
@@ -40,6 +42,9 @@ fn is_most(written: usize, wanted: usize) -> bool {
 
 /// Batches at full speed, or for frames, before the other duties get their turn.
 const BATCHES_IN_A_ROW: usize = 16;
+
+/// Frames that are looked at for pages of tablespaces that are gone before the cleaner asks whether to go on.
+const GONE_PORTION: usize = 4096;
 
 /// Wakes the cleaner. Kept apart from everything else, as the pool and the log refer to it.
 #[derive(Default)]
@@ -123,10 +128,11 @@ impl Cleaner {
     fn round(&mut self) -> Result<Duration> {
         self.shared.pool.back_ahead();
         let options = self.shared.options();
+        let more_gone = self.forget_gone();
         let more_frames = self.keep_free_frames(&options)?;
         let more_age = self.keep_age(&options)?;
         self.checkpoint_if_due()?;
-        if more_frames || more_age {
+        if more_gone || more_frames || more_age {
             return Ok(Duration::ZERO);
         }
         let clean = self.shared.pool.dirty_logged_pages() == 0;
@@ -137,6 +143,17 @@ impl Cleaner {
     }
 
     /// Duty 1. True if there is more to do.
+    fn forget_gone(&self) -> bool {
+        let begun = Instant::now();
+        while self.shared.pool.forget_gone(GONE_PORTION) {
+            if begun.elapsed() >= TICK / 4 || self.signal.stopped() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Duty 2. True if there is more to do.
     fn keep_free_frames(&self, options: &FlushOptions) -> Result<bool> {
         let pool = &self.shared.pool;
         let depth = options.lru_scan_depth as usize;
@@ -163,7 +180,7 @@ impl Cleaner {
         oldest.map_or(end, |l| l.min(end))
     }
 
-    /// Duty 2. True if there is more to do at full speed.
+    /// Duty 3. True if there is more to do at full speed.
     fn keep_age(&mut self, options: &FlushOptions) -> Result<bool> {
         let end = self.shared.log.next_lsn();
         let pool = &self.shared.pool;
@@ -253,7 +270,7 @@ impl Cleaner {
         self.shared.flush_oldest(plan.up_to, wanted, plan.cause)
     }
 
-    /// Duty 3.
+    /// Duty 4.
     fn checkpoint_if_due(&mut self) -> Result<()> {
         let log = &self.shared.log;
         let oldest = self.oldest(log.next_lsn());

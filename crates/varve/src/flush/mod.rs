@@ -138,6 +138,8 @@ impl Shared {
     fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
         // Every change below is complete then, so it is registered with its page.
         self.log.sync_to(lsn)?;
+        // Pages that need not be written at all (BUF-10).
+        while self.pool.forget_gone(self.pool.n_frames()) {}
         let mut written = Instant::now();
         loop {
             self.log.check()?;
