@@ -410,6 +410,11 @@ impl Disk for SimDisk {
         Ok(state.names.contains_key(path))
     }
 
+    /// So that tables with few rows go in portions.
+    fn portion_bytes(&self) -> u64 {
+        16 << 10
+    }
+
     fn lock_dir(&self, path: &Path) -> Result<DirLock> {
         if !self.state.lock().locked.insert(path.to_path_buf()) {
             return Err(Error::InUse { path: path.into() });

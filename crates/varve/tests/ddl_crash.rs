@@ -18,7 +18,7 @@ mod dying_disk;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use child_process::Life;
 use dying_disk::DyingDisk;
@@ -340,6 +340,23 @@ fn check(db: &Database, context: &str) {
         .map(|t| format!("{t}.vdt"))
         .collect();
     assert_eq!(files, named, "{context}: files and tables");
+    let begun = Instant::now();
+    while files_that_go(db.dir()) > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{context}: SP-11"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Files of dropped tables that give their space back.
+fn files_that_go(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|e| e == "vdt-gone"))
+        .count()
 }
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
@@ -371,6 +388,21 @@ fn copy_dir(from: &Path, to: &Path) {
 
 #[test]
 fn every_operation_of_the_disk_may_be_the_last() {
+    sweep(u64::MAX);
+}
+
+/// Files that go in portions: all are larger.
+#[test]
+fn every_operation_of_the_disk_may_be_the_last_where_files_are_large() {
+    let left = sweep(PORTION);
+    assert!(left > 0, "no crash has left anything to go on with");
+}
+
+/// Less than the file of an empty table.
+const PORTION: u64 = 2 * 4096;
+
+/// Returns how many files were found half gone after a crash.
+fn sweep(portion: u64) -> usize {
     let base = tempfile::tempdir().unwrap();
     let db = Database::open(base.path(), options()).unwrap();
     Op::Create("a/old".into()).run(&db).unwrap();
@@ -405,11 +437,12 @@ fn every_operation_of_the_disk_may_be_the_last() {
     ];
     let work = tempfile::tempdir().unwrap();
     let mut deaths = vec![0; script.len()];
-    let (mut lives, mut sweeps) = (0, 0);
+    let (mut lives, mut sweeps, mut left) = (0, 0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
         copy_dir(base.path(), &dir);
         let disk = DyingDisk::new();
+        disk.set_portion(portion);
         let db = Database::open_on(Arc::new(disk.clone()), &dir, options()).unwrap();
         disk.live_for(lives);
         let mut tables = before.clone();
@@ -422,6 +455,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         });
         disk.live_for(0);
         db.crash();
+        left += files_that_go(&dir);
         let context = format!("dead after {lives} operations, in {died_in:?}");
         let db = open_again(&dir, &context);
         let found = state(&db);
@@ -456,13 +490,25 @@ fn every_operation_of_the_disk_may_be_the_last() {
     }
     println!("deaths in each step: {deaths:?}");
     assert!(deaths.iter().all(|n| *n > 0), "{deaths:?}");
+    left
 }
 
 /// DDL-3: redo says that the file goes until it is gone, however many checkpoints there are meanwhile.
 #[test]
 fn no_checkpoint_forgets_a_removal() {
+    no_checkpoint_forgets(u64::MAX, "remove");
+}
+
+#[test]
+fn no_checkpoint_forgets_that_a_large_file_goes() {
+    no_checkpoint_forgets(PORTION, "rename");
+}
+
+/// `what` is done to the file of the table.
+fn no_checkpoint_forgets(portion: u64, what: &'static str) {
     let dir = tempfile::tempdir().unwrap();
     let disk = DyingDisk::new();
+    disk.set_portion(portion);
     let db = Database::open_on(Arc::new(disk.clone()), dir.path(), options()).unwrap();
     for name in ["a/t", "a/other"] {
         Op::Create(name.into()).run(&db).unwrap();
@@ -477,7 +523,7 @@ fn no_checkpoint_forgets_a_removal() {
     let (leave, left) = mpsc::channel::<()>();
     let left = Mutex::new(left);
     disk.before(move |operation, path| {
-        if operation == "remove" && path.ends_with("a/t.vdt") {
+        if operation == what && path.ends_with("a/t.vdt") {
             arrived.send(()).unwrap();
             left.lock().unwrap().recv().unwrap();
         }
@@ -550,7 +596,10 @@ fn child() {
         return;
     };
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
-    let db = open_again(Path::new(&dir), "child");
+    let disk = DyingDisk::new();
+    disk.set_portion(PORTION);
+    let db = Database::open_on(Arc::new(disk), Path::new(&dir), options()).unwrap();
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
     let start = state(&db);
     std::thread::scope(|s| {
         for thread in 0..THREADS {

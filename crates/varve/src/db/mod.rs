@@ -499,7 +499,7 @@ impl DatabaseInner {
             indexer.remove_all();
         }
         // A program that loads us as a library may take the code away afterwards.
-        self.ddl.spaces.close_queue();
+        self.ddl.spaces.end_background();
         // What remains of it after a crash is replaced at the next start.
         let _ = self.ddl.spaces.drop_space(TEMP_SPACE);
         let _ = core.history.close();

@@ -637,6 +637,7 @@ impl Opening<'_> {
         let is_used = self.purpose == OpenPurpose::Use && !options.is_read_only();
         if is_used {
             ddl.keep_spare();
+            ddl.go_on_with_removals();
         }
         if is_used && has_leftovers && !self.data_dir.is_new {
             let (ddl, next) = (ddl.clone(), ddl.next_rebuild());

@@ -25,7 +25,7 @@ const UNFINISHED: &str = "incomplete";
 /// No pool is so large: some 50 million pages.
 const LONGEST: u64 = 1 << 30;
 /// What the database's own files end in, what else they begin with, and those that are called otherwise.
-const OWN_EXTENSIONS: [&str; 6] = ["vdt", "vdt-new", "vdw", "vlog", "vidx", "spare"];
+const OWN_EXTENSIONS: [&str; 7] = ["vdt", "vdt-new", "vdt-gone", "vdw", "vlog", "vidx", "spare"];
 const OWN_PREFIX: &str = "varve.";
 const OWN_NAMES: [&str; 2] = ["undo_directory", "redo"];
 

@@ -7,7 +7,8 @@
 //!   crash before the commit leaves a file whose tablespace no definition names, and which has no rows:
 //!   start-up removes it.
 //! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has
-//!   a `FileDelete` record: a crash leaves it in the redo, and start-up removes the file.
+//!   a `FileDelete` record: a crash leaves it in the redo, and start-up removes the file. A large one is
+//!   moved away instead, and gives its space back by and by (SP-11).
 //! - What changes while the rows stay is in `redefine`: names of columns and indexes, greatest lengths of
 //!   values, and indexes that come and go. The trees of these are in the table's file, whose list of loose
 //!   trees says what a crash has left (LOOSE-1).
@@ -345,6 +346,15 @@ impl Ddl {
             }
         }
         self.keep_spare();
+    }
+
+    /// Large files that are gone give the rest of their space back.
+    pub fn go_on_with_removals(&self) {
+        if let Err(e) = self.spaces.go_on_with_removals() {
+            self.core.warn(&format!(
+                "files that were removed take up space until the next start: {e}"
+            ));
+        }
     }
 
     /// Makes the spare (SP-10) if it is missing: there may be room now.

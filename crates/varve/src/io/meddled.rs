@@ -21,6 +21,9 @@ pub(crate) trait Meddler: Send + Sync + 'static {
         Ok(())
     }
     fn before_sync_dir(&self) {}
+    fn portion_bytes(&self) -> u64 {
+        RealDisk.portion_bytes()
+    }
     fn opened(&self) {}
     fn before_close(&self) {}
     /// The longest write that files promise to be atomic, though they are not.
@@ -88,6 +91,9 @@ impl<M: Meddler> Disk for MeddledDisk<M> {
     fn exists(&self, path: &Path) -> Result<bool> {
         RealDisk.exists(path)
     }
+    fn portion_bytes(&self) -> u64 {
+        self.with.portion_bytes()
+    }
     fn lock_dir(&self, path: &Path) -> Result<DirLock> {
         RealDisk.lock_dir(path)
     }
@@ -128,6 +134,9 @@ impl<M: Meddler> DiskFile for MeddledFile<M> {
     }
     fn path(&self) -> &Path {
         self.file.path()
+    }
+    fn names(&self) -> Result<u64> {
+        self.file.names()
     }
     fn is_direct(&self) -> bool {
         self.file.is_direct()

@@ -113,6 +113,11 @@ pub trait Disk: Send + Sync {
     fn file_system_bytes(&self, _path: &Path) -> Result<u64> {
         Ok(u64::MAX)
     }
+    /// How much of a file is given back to the file system at once when it goes: who waits for a sync of
+    /// another file may wait for that, too.
+    fn portion_bytes(&self) -> u64 {
+        16 << 20
+    }
     /// Takes the directory for this process; `Error::InUse` if somebody has it.
     fn lock_dir(&self, path: &Path) -> Result<DirLock>;
     /// A queue for reads, writes and syncs of its files. `native`: by what the system has for that, where it
@@ -162,6 +167,10 @@ pub trait DiskFile: Send + Sync {
     /// Cuts or extends the file (without reserving space).
     fn set_len(&self, new_len: u64) -> Result<()>;
     fn path(&self) -> &Path;
+    /// How many names the file has, in all directories; 1 where that is not known.
+    fn names(&self) -> Result<u64> {
+        Ok(1)
+    }
     /// Reads and writes go past the operating system's cache (IO-6).
     fn is_direct(&self) -> bool {
         false

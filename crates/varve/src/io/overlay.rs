@@ -244,6 +244,11 @@ impl Disk for Overlay {
         }
     }
 
+    /// Nothing is given back.
+    fn portion_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Changes here concern no other process: see [`Overlay::lock_below`].
     fn lock_dir(&self, _path: &Path) -> Result<DirLock> {
         Ok(Box::new(()))

@@ -12,7 +12,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -288,6 +288,11 @@ impl DiskFile for RealFile {
 
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn names(&self) -> Result<u64> {
+        let found = fail("count the names of", &self.path, self.file.metadata())?;
+        Ok(found.nlink())
     }
 
     fn is_direct(&self) -> bool {

@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::removal::Removals;
 use crate::base::{Durations, Error, Result};
 use crate::io::{Disk, DiskFile, FlushMethod, OpenMode, write_aligned};
 
@@ -44,7 +45,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// How often opening a file is tried, after some idle ones were closed each time (FILE-4).
 const OPEN_TRIES: usize = 5;
 
-type Tell = Box<dyn Fn(&str) + Send + Sync>;
+pub(super) type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A kind of refusal, and what was told about it.
 #[derive(Default)]
@@ -89,14 +90,18 @@ pub struct OpenFiles {
     /// By their `number`.
     open: Mutex<List>,
     reopened: AtomicU64,
-    tell: OnceLock<Tell>,
+    tell: Arc<OnceLock<Tell>>,
     space: Refusal,
     means: Refusal,
+    /// Files that are given up, and give their space back by and by.
+    pub(super) removals: Removals,
 }
 
 impl OpenFiles {
     pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, limit: usize) -> Arc<OpenFiles> {
+        let tell = Arc::default();
         Arc::new(OpenFiles {
+            removals: Removals::new(disk.clone(), Arc::clone(&tell)),
             disk,
             dir,
             limit,
@@ -104,7 +109,7 @@ impl OpenFiles {
             clock: AtomicU64::new(0),
             open: Mutex::default(),
             reopened: AtomicU64::new(0),
-            tell: OnceLock::new(),
+            tell,
             space: Refusal::default(),
             means: Refusal::default(),
         })
@@ -174,6 +179,17 @@ impl OpenFiles {
     pub fn tell(&self, words: &str) {
         if let Some(tell) = self.tell.get() {
             tell(words);
+        }
+    }
+
+    /// Does what needs room on the disk; again whenever a file that was removed has given some back (SP-11).
+    pub fn with_room(&self, extend: impl Fn() -> Result<()>) -> Result<()> {
+        loop {
+            let portions = self.removals.portions();
+            match extend() {
+                Err(Error::NoSpace { .. }) if self.removals.wait_for_more_than(portions) => {}
+                done => return done,
+            }
         }
     }
 
@@ -393,7 +409,7 @@ impl SpaceFile {
     /// Extends the file. That need not be synced: recovery extends it again if it has to.
     pub fn allocate(&self, new_len: u64) -> Result<()> {
         let handle = self.handle(&mut self.state.lock())?;
-        let done = handle.allocate(new_len);
+        let done = self.files.with_room(|| handle.allocate(new_len));
         self.files.extended(&done);
         done
     }

@@ -214,9 +214,10 @@ impl Spaces {
     /// What `drop_space` does with a file at the end of a link. Its pages count until the file is gone: then
     /// the link can only be in the way.
     pub(super) fn drop_linked(&self, space: &Space, target: &Path) -> Result<()> {
+        let going = self.hold_nameless(space);
         let mut full = PathBuf::new();
         let mut synced = Ok(());
-        let _gone = space.file.give_up(|path| {
+        let gone = space.file.give_up(|path| {
             full = self.dir.join(path);
             let was_there = self.disk.exists(target)?;
             let done = self.remove_target(&full, target);
@@ -227,7 +228,9 @@ impl Spaces {
             Ok(())
         })?;
         let removed = synced.and_then(|()| self.remove_link_at(&full));
+        drop(gone);
         self.forget(space.id);
+        self.let_go(going);
         removed
     }
 

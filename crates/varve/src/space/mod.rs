@@ -44,7 +44,7 @@
 //!   away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the
 //!   beginning.
 //!
-//! The room for `TRUNCATE TABLE` is in `spare` (SP-10).
+//! The room for `TRUNCATE TABLE` is in `spare` (SP-10). How large files go is in `removal` (SP-11, SP-12).
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
 //! never synced. `unlogged` says what happens when it can't be written or read.
@@ -63,6 +63,7 @@ mod file;
 mod header;
 mod link;
 mod registry;
+mod removal;
 mod spare;
 #[cfg(test)]
 mod tests;

@@ -130,10 +130,11 @@ impl Spaces {
         &self.files
     }
 
-    /// Waits for what is being read ahead, and begins nothing like it any more. The threads that do it have
-    /// ended then.
-    pub fn close_queue(&self) {
+    /// Waits for what is being read ahead, and begins nothing like it any more; files that are going are left
+    /// to the next start (SP-11). The threads that do it have ended then.
+    pub fn end_background(&self) {
         self.queue.close();
+        self.files.removals.end();
     }
 
     pub fn get(&self, id: SpaceId) -> Option<Arc<Space>> {
@@ -370,8 +371,14 @@ impl Spaces {
         if let Some(target) = space.target() {
             return self.drop_linked(&space, target);
         }
+        if let Some(going) = self.move_away(&space) {
+            drop(space.file.give_up(|_| Ok(()))?);
+            self.forget(id);
+            return going.map(|going| self.let_go(Some(going)));
+        }
+        let going = self.hold_nameless(&space);
         let mut full = PathBuf::new();
-        let _gone = space.file.give_up(|path| {
+        let gone = space.file.give_up(|path| {
             full = self.dir.join(path);
             match self.disk.remove(&full) {
                 // Somebody else has removed it.
@@ -380,7 +387,9 @@ impl Spaces {
             }
         })?;
         let synced = self.sync_parent(&full);
+        drop(gone);
         self.forget(id);
+        self.let_go(going);
         synced
     }
 
@@ -397,7 +406,9 @@ impl Spaces {
         if is_open || !self.disk.exists(&full)? {
             return Ok(false);
         }
+        let going = self.hold_unopened(&full);
         self.remove_for_good(&full)?;
+        self.let_go(going);
         Ok(true)
     }
 
@@ -486,20 +497,33 @@ impl Spaces {
     }
 
     /// Puts the file of `new` in the place of `old`'s, which is gone then (SP-8): its pages are never read
-    /// again, and late writes to it are ignored. Afterwards call `BufferPool::drop_space`. If the file can't
-    /// be moved both stay as they are.
+    /// again, and late writes to it are ignored. Afterwards call `BufferPool::drop_space`. If a file can't be
+    /// moved both stay tablespaces.
     pub fn replace(&self, old: SpaceId, new: SpaceId) -> Result<()> {
         let (going, coming) = (self.require(old)?, self.require(new)?);
         if going.target().is_some() {
             return self.replace_linked(&going, &coming);
         }
+        let to = going.path();
+        if let Some(away) = self.move_away(&going) {
+            let away = away?;
+            let moved = self.move_file(&coming, &to)?;
+            let synced = self.sync_moved(&moved);
+            drop(going.file.give_up(|_| Ok(()))?);
+            self.forget(old);
+            self.let_go(Some(away));
+            return synced;
+        }
+        let nameless = self.hold_nameless(&going);
         let mut moved = None;
-        let _gone = going.file.give_up(|path| {
+        let gone = going.file.give_up(|path| {
             moved = Some(self.move_file(&coming, path)?);
             Ok(())
         })?;
         let synced = moved.map_or(Ok(()), |moved| self.sync_moved(&moved));
+        drop(gone);
         self.forget(old);
+        self.let_go(nameless);
         synced
     }
 
@@ -513,8 +537,10 @@ impl Spaces {
         self.disk.rename(&moved[0], &moved[1])?;
         coming.file.is_called(to, &self.held);
         self.sync_moved(&moved)?;
+        let nameless = self.hold_nameless(&going);
         going.file.end(&self.held);
         self.forget(old);
+        self.let_go(nameless);
         Ok(())
     }
 

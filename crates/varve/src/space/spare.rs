@@ -50,10 +50,13 @@ impl Spaces {
             self.disk.remove(&path)?;
         }
         let file = self.disk.open(&path, OpenMode::CreateNew)?;
-        let made = file.allocate(len).and_then(|()| {
-            file.sync()?;
-            self.disk.sync_dir(&self.dir)
-        });
+        let made = self
+            .files()
+            .with_room(|| file.allocate(len))
+            .and_then(|()| {
+                file.sync()?;
+                self.disk.sync_dir(&self.dir)
+            });
         made.inspect_err(|_| {
             // What is left of it is removed by the next attempt.
             let _ = self.disk.remove(&path);

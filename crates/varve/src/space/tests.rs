@@ -20,6 +20,7 @@ use crate::page::{self, PageOp, PageType};
 use crate::redo::{LogSettings, RedoLog, RedoReader};
 
 mod files;
+mod removal;
 
 const PAGE: usize = 4096;
 const GROUP: u32 = 6144;

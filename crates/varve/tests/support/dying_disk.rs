@@ -2,19 +2,21 @@
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use varve::internals::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
 use varve::{Error, Result};
 
-/// A disk of a process that dies: after so many changing operations nothing works any more.
+/// A disk of a process that dies: after so many changing operations nothing works any more. What is done in
+/// the background to files that go does not count: how much that is by the end of a statement is chance.
 #[derive(Clone)]
 pub struct DyingDisk {
     left: Arc<AtomicI64>,
     reads_fail: Arc<AtomicBool>,
     full: Arc<Mutex<Option<&'static str>>>,
     before: Arc<Mutex<Option<Before>>>,
+    portion_bytes: Arc<AtomicU64>,
 }
 
 type Before = Arc<dyn Fn(&str, &Path) + Send + Sync>;
@@ -27,6 +29,7 @@ impl DyingDisk {
             reads_fail: Arc::default(),
             full: Arc::default(),
             before: Arc::default(),
+            portion_bytes: Arc::new(AtomicU64::new(RealDisk.portion_bytes())),
         }
     }
 
@@ -50,6 +53,11 @@ impl DyingDisk {
 
     pub fn make_room(&self) {
         *self.full.lock().unwrap() = None;
+    }
+
+    /// Files that are larger go in such portions.
+    pub fn set_portion(&self, bytes: u64) {
+        self.portion_bytes.store(bytes, Ordering::SeqCst);
     }
 
     pub fn live_for(&self, operations: i64) {
@@ -92,7 +100,7 @@ impl Disk for DyingDisk {
     }
     fn remove(&self, path: &Path) -> Result<()> {
         self.tell("remove", path);
-        self.alive("remove", path, 1)?;
+        self.alive("remove", path, i64::from(!goes(path)))?;
         RealDisk.remove(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -128,9 +136,16 @@ impl Disk for DyingDisk {
         self.alive("look for", path, 0)?;
         RealDisk.exists(path)
     }
+    fn portion_bytes(&self) -> u64 {
+        self.portion_bytes.load(Ordering::SeqCst)
+    }
     fn lock_dir(&self, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
         RealDisk.lock_dir(path)
     }
+}
+
+fn goes(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "vdt-gone")
 }
 
 impl DyingFile {
@@ -178,11 +193,15 @@ impl DiskFile for DyingFile {
         self.file.fill(from)
     }
     fn set_len(&self, new_len: u64) -> Result<()> {
-        self.disk.alive("cut", self.path(), 1)?;
+        let counts = !goes(self.path()) && self.names()? > 0;
+        self.disk.alive("cut", self.path(), i64::from(counts))?;
         self.file.set_len(new_len)
     }
     fn path(&self) -> &Path {
         self.file.path()
+    }
+    fn names(&self) -> Result<u64> {
+        self.file.names()
     }
     fn is_direct(&self) -> bool {
         self.file.is_direct()
