@@ -26,9 +26,13 @@ std::string table_name(const char *path);
 bool is_aside(const std::string &engine_name);
 
 // ddl.cc
+// Waits until no transaction has a lock in the table. Returns a handler code.
+int wait_for_others(THD *thd, const std::string &name);
 int drop_table(handlerton *hton, const char *path);
 void drop_database(handlerton *hton, char *path);
 int note_end_of_ddl_log(handlerton *hton);
+
+// alter.cc
 int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *version, ulonglong before);
 
 // status.cc

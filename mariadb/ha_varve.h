@@ -1,9 +1,9 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
-// renames and truncates; bulk.cc inserts many rows, load.cc fills copies of tables; foreign.cc tells of
-// foreign keys, derived.cc computes columns for them; sequence.cc keeps sequences out of transactions;
-// admin.cc answers about the table.
+// renames and truncates; alter.cc changes definitions in place; bulk.cc inserts many rows, load.cc fills copies
+// of tables; foreign.cc tells of foreign keys, derived.cc computes columns for them; sequence.cc keeps sequences
+// out of transactions; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H

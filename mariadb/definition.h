@@ -1,0 +1,40 @@
+// definition.h: a table's definition as the engine has it, made of the server's.
+
+#ifndef VARVE_DEFINITION_H
+#define VARVE_DEFINITION_H
+
+#include "derived.h"
+
+#include <string>
+#include <vector>
+
+namespace varve_plugin {
+
+// An engine definition, and what it points to.
+class Definition
+{
+public:
+  // Returns a handler code; an error has been reported to the client.
+  int build(const TABLE *form, const std::string &name, bool temporary);
+  // Of a table that gets this definition: what its columns and indexes were called, and what new columns have
+  // in its rows. False if that is not the same for all.
+  bool note_changes(TABLE *altered, const Alter_inplace_info *alter);
+
+  varve_table_def def;
+
+private:
+  int add_columns(const TABLE *form);
+  int add_key_parts(const KEY &key, std::vector<varve_key_part> *parts);
+
+  std::vector<varve_column_def> m_columns;
+  // Engine column of each field.
+  std::vector<uint32_t> m_column_of_field;
+  std::vector<varve_key_part> m_primary;
+  std::vector<std::vector<varve_key_part>> m_parts;
+  std::vector<varve_index_def> m_indexes;
+  System_time m_system_time;
+};
+
+}  // namespace varve_plugin
+
+#endif
