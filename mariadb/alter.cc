@@ -1,8 +1,12 @@
 // alter.cc: ALTER TABLE in place.
 //
 // The server says what is to change, and asks how that can be done. What is in the engine's definition is
-// changed there, by the engine: under the server's exclusive metadata lock in the end, and while others use the
-// table before. After a crash the server's DDL log asks whether it was done.
+// changed there, by the engine: under the server's exclusive metadata lock in the end, and while others use
+// the table before. After a crash the server's DDL log asks whether it was done.
+//
+// Of a table in partitions the server asks each of them, has each prepare and build, and then the first one
+// commit for all. The engine has one redefinition for them, so all have the new definition or none. After a
+// crash it is the first partition that says whether it was done.
 
 #include "ha_varve.h"
 
@@ -17,16 +21,64 @@
 
 namespace varve_plugin {
 
-// Whether the definition is still that of the table's version `before`: then the statement has done nothing
-// that its old .frm file does not say.
+// The first of the tables that are partitions of this one; empty: none is.
+static std::string first_partition(const std::string &name)
+{
+  struct Found
+  {
+    const std::string prefix;
+    std::string name;
+  } found{name + "#P#", {}};
+  varve_db_tables(db, [](void *to, const char *candidate) {
+    Found *const found= static_cast<Found *>(to);
+    if (found->name.empty() && !strncasecmp(candidate, found->prefix.c_str(), found->prefix.size()))
+      found->name= candidate;
+  }, &found);
+  return found.name;
+}
+
+// Whether the engine's table has the definition that the .frm file at this path says.
+static bool fits_frm(const varve_table *table, const std::string &name, const char *path)
+{
+  THD *thd= current_thd;
+  const std::string schema= user_name(name.substr(0, name.find('/')));
+  const std::string own= user_name(name.substr(name.find('/') + 1));
+  TABLE_SHARE share;
+  TABLE form;
+  bool fits= false;
+  init_tmp_table_share(thd, &share, schema.c_str(), 0, own.c_str(), path);
+  if (open_table_def(thd, &share) ||
+      open_table_from_share(thd, &share, &empty_clex_str, 0, READ_ALL, 0, &form, true))
+    sql_print_error("VARVE: the .frm file of %s can't be read, which an ALTER TABLE would have replaced; its "
+                    "new one takes its place", name.c_str());
+  else
+  {
+    Definition definition;
+    fits= !definition.build(&form, name, false) && varve_table_is_defined_as(table, &definition.def);
+    closefrm(&form);
+  }
+  free_table_share(&share);
+  return fits;
+}
+
+// Whether a statement that was to change the definition has not done so, by what the table was before. The
+// .frm file still says that. Of a table in partitions the server knows no version, which is `before` otherwise.
 int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
 {
+  const std::string name= table_name(path);
   varve_table *table;
-  if (varve_table_open(db, table_name(path).c_str(), &table))
+  if (!varve_table_open(db, name.c_str(), &table))
+  {
+    const bool is_same= varve_table_hash(table) == before;
+    varve_table_close(table);
+    return is_same;
+  }
+  const std::string partition= first_partition(name);
+  if (partition.empty() || varve_table_open(db, partition.c_str(), &table))
     return 0;
-  const bool is_same= varve_table_hash(table) == before;
+  const bool fits= fits_frm(table, name, path);
   varve_table_close(table);
-  return is_same;
+  return fits;
 }
 
 }  // namespace varve_plugin
@@ -121,10 +173,10 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_ERROR;
   if (alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Of several partitions some would have the new names after a crash, and so it is of names and counter.
-  const bool is_one= table_share->tmp_table == NO_TMP_TABLE && table_share->db_type() == ht;
-  if ((changes_table(alter) || sets_counter(alter)) && !is_one)
+  const bool is_temporary= table_share->tmp_table != NO_TMP_TABLE;
+  if ((changes_table(alter) || sets_counter(alter)) && is_temporary)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // After a crash the table could have the one without the other.
   if (changes_table(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
@@ -210,39 +262,58 @@ bool ha_varve::is_rebuild(TABLE *altered, const Alter_inplace_info *alter)
          (redefines(alter) && !can_become(altered, alter, varve_table_can_become));
 }
 
-namespace {
-
-// A definition that is prepared; the server drops it at the end of the statement.
-class Prepared : public inplace_alter_handler_ctx
+// What the statement does to a table, or to one partition of it. The server drops it at the end.
+class ha_varve::Alteration : public inplace_alter_handler_ctx
 {
 public:
-  Prepared(varve_redefinition *redefinition, bool rebuild) :
-    is_rebuild(rebuild), m_redefinition(redefinition)
+  explicit Alteration(ha_varve *of) : table(of) {}
+  ~Alteration() override { abandon(); }
+
+  static Alteration *of(const Alter_inplace_info *alter)
   {
+    return static_cast<Alteration *>(alter->handler_ctx);
   }
-  ~Prepared() override
+  // Those of all partitions, or the only one.
+  static std::vector<Alteration *> all(const Alter_inplace_info *alter)
   {
-    if (m_redefinition)
-      varve_redefinition_abandon(m_redefinition);
+    std::vector<Alteration *> found;
+    for (inplace_alter_handler_ctx **at= alter->group_commit_ctx; at && *at; at++)
+      found.push_back(static_cast<Alteration *>(*at));
+    // The server notes that of the first one when it is prepared.
+    if (found.empty())
+      found.push_back(of(alter));
+    return found;
   }
-  varve_redefinition *get() const
+
+  // The table or partition is going to have this definition, together with those that were prepared.
+  varve_code prepare(Alteration *first, const varve_txn *txn, const varve_table_def *def, bool rebuild)
   {
-    return m_redefinition;
+    is_rebuild= rebuild;
+    is_prepared= true;
+    if (first->redefinition)
+      return (rebuild ? varve_rebuild_add : varve_redefinition_add)(db, first->redefinition, def);
+    return (rebuild ? varve_rebuild_prepare : varve_redefinition_prepare)(db, txn, def, &first->redefinition);
   }
+
   varve_redefinition *take()
   {
-    varve_redefinition *const taken= m_redefinition;
-    m_redefinition= nullptr;
+    varve_redefinition *const taken= redefinition;
+    redefinition= nullptr;
     return taken;
   }
 
-  const bool is_rebuild;
+  void abandon()
+  {
+    if (redefinition)
+      varve_redefinition_abandon(take());
+  }
 
-private:
-  varve_redefinition *m_redefinition;
+  ha_varve *const table;
+  bool is_prepared= false;
+  bool is_rebuild= false;
+  // Of all partitions, with the first one.
+  varve_redefinition *redefinition= nullptr;
 };
-
-}  // namespace
 
 // Two rows have the same values in a unique index that `altered` gets: says so, as the server does of a row
 // that is written.
@@ -253,54 +324,60 @@ static void tell_duplicate(void *altered, const char *index, const varve_value *
   if (!plan.build(form))
     return;
   plan.to_record(row, form->s->all_set, form->record[0]);
+  // A unique index without NULL may be the primary key, under its own name for the server.
+  const uint primary= same_name(index, "PRIMARY") ? form->s->primary_key : MAX_KEY;
   for (uint i= 0; i < form->s->keys; i++)
-    if (same_name(form->key_info[i].name.str, index))
+    if (i == primary || same_name(form->key_info[i].name.str, index))
       print_keydup_error(form, &form->key_info[i], MYF(0));
 }
 
-// Begins to give the table the definition of `altered`. Returns a handler code.
-int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
+// Begins to give the table the definition of `altered`, once nobody uses it. Returns a handler code.
+int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Alteration *own)
 {
   THD *thd= ha_thd();
   Session *const session= Session::of(thd);
   if (!session)
     return HA_ERR_INTERNAL_ERROR;
+  if (int error= wait_for_others(thd, m_name))
+    return error;
   Definition definition;
   if (int error= definition.build(altered, m_name, false))
     return error;
   if (!definition.note_changes(altered, alter))
     return HA_ERR_INTERNAL_ERROR;
-  varve_redefinition *prepared;
+  Alteration *const first= Alteration::all(alter).front();
   const bool rebuild= is_rebuild(altered, alter);
-  const auto prepare= rebuild ? varve_rebuild_prepare : varve_redefinition_prepare;
-  if (varve_code code= prepare(db, session->txn(), &definition.def, &prepared))
+  if (varve_code code= own->prepare(first, session->txn(), &definition.def, rebuild))
     return report(thd, code);
-  alter->handler_ctx= new Prepared(prepared, rebuild);
   for (const std::string &key : foreign_keys_dropped(alter))
-    if (varve_code code= varve_redefinition_drop_foreign_key(db, prepared, key.c_str()))
+    if (varve_code code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str()))
       return report(thd, code);
   return 0;
 }
 
-// Nobody else is there now. While indexes are built, or rows are written, others go on.
+// Nobody else is there now. While indexes are built, or rows are written, others go on; what needs neither is
+// prepared at the end.
 bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
 {
-  if (!changes_table(alter) || !(adds_index(alter) || is_rebuild(altered, alter)))
+  if (!changes_table(alter) && !sets_counter(alter))
     return handler::prepare_inplace_alter_table(altered, alter);
-  int error= wait_for_others(ha_thd(), m_name);
-  if (!error)
-    error= prepare_redefinition(altered, alter);
+  Alteration *const own= new Alteration(this);
+  alter->handler_ctx= own;
+  if (!changes_table(alter) || !(adds_index(alter) || is_rebuild(altered, alter)))
+    return false;
+  const int error= prepare_redefinition(altered, alter, own);
   if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
   return error;
 }
 
+// The first partition builds for all.
 bool ha_varve::inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
 {
-  if (!alter->handler_ctx)
+  Alteration *const own= Alteration::of(alter);
+  if (!own || !own->redefinition)
     return false;
-  varve_redefinition *const prepared= static_cast<Prepared *>(alter->handler_ctx)->get();
-  const varve_code code= varve_redefinition_build(db, prepared, tell_duplicate, altered);
+  const varve_code code= varve_redefinition_build(db, own->redefinition, tell_duplicate, altered);
   const int error= code ? report(ha_thd(), code) : 0;
   if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
@@ -327,39 +404,54 @@ void ha_varve::alter_statistics(const TABLE *altered, const Alter_inplace_info *
   rename_index_statistics(m_name, renames);
 }
 
+// The table, or all partitions, get the definition of `altered`. Returns a handler code.
 int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
 {
-  if (!alter->handler_ctx)
-    if (int error= prepare_redefinition(altered, alter))
+  const std::vector<Alteration *> all= Alteration::all(alter);
+  for (Alteration *one : all)
+    if (int error= one->is_prepared ? 0 : one->table->prepare_redefinition(altered, alter, one))
       return error;
-  Prepared *const prepared= static_cast<Prepared *>(alter->handler_ctx);
-  close_table();
-  const varve_code code= varve_redefinition_commit(db, prepared->take(), tell_duplicate, altered);
-  const int error= code ? report(ha_thd(), code) : 0;
-  if (!error)
-    alter_statistics(altered, alter, prepared->is_rebuild);
-  const int reopened= open_table();
-  return error ? error : reopened;
+  for (Alteration *one : all)
+    one->table->close_table();
+  const varve_code code= varve_redefinition_commit(db, all.front()->take(), tell_duplicate, altered);
+  int error= code ? report(ha_thd(), code) : 0;
+  for (Alteration *one : all)
+  {
+    if (!code)
+      one->table->alter_statistics(altered, alter, one->is_rebuild);
+    const int reopened= one->table->open_table();
+    error= error ? error : reopened;
+  }
+  return error;
+}
+
+// Each partition has the counter of its rows; the greatest one counts.
+int ha_varve::set_counters(const Alter_inplace_info *alter)
+{
+  for (Alteration *one : Alteration::all(alter))
+  {
+    int error= wait_for_others(ha_thd(), one->table->m_name);
+    if (!error)
+      error= one->table->set_counter(alter->create_info->auto_increment_value);
+    if (error)
+      return error;
+  }
+  return 0;
 }
 
 // What is in the engine's definition becomes what the .frm file will say, which takes its place next.
 bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
 {
-  if (!commit)
-  {
-    delete alter->handler_ctx;
-    alter->handler_ctx= nullptr;
-  }
-  if (!commit || !(changes_table(alter) || sets_counter(alter)))
+  Alteration *const own= Alteration::of(alter);
+  if (!commit && own)
+    own->abandon();
+  if (!commit || !own)
     return handler::commit_inplace_alter_table(altered, alter, commit);
-  THD *thd= ha_thd();
-  // Who builds indexes has waited before.
-  int error= alter->handler_ctx ? 0 : wait_for_others(thd, m_name);
-  if (!error)
-    error= changes_table(alter) ? redefine(altered, alter)
-                                : set_counter(alter->create_info->auto_increment_value);
-  if (error && !thd->is_error())
+  const int error= changes_table(alter) ? redefine(altered, alter) : set_counters(alter);
+  if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
+  if (!error)
+    alter->group_commit_ctx= nullptr;  // the other partitions are done, too
   return error;
 }
 

@@ -1,9 +1,9 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
-// renames and truncates; alter.cc changes definitions in place; bulk.cc inserts many rows, load.cc fills copies
-// of tables; foreign.cc tells of foreign keys, derived.cc computes columns for them; sequence.cc keeps sequences
-// out of transactions; admin.cc answers about the table.
+// renames and truncates; alter.cc changes definitions in place; bulk.cc inserts many rows, load.cc fills
+// copies of tables; foreign.cc tells of foreign keys, derived.cc computes columns for them; sequence.cc keeps
+// sequences out of transactions; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -186,8 +186,10 @@ private:
   bool can_become(TABLE *altered, const Alter_inplace_info *alter,
                   bool (*can)(const varve_table *, const varve_table_def *));
   bool is_rebuild(TABLE *altered, const Alter_inplace_info *alter);
-  int prepare_redefinition(TABLE *altered, Alter_inplace_info *alter);
+  class Alteration;
+  int prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Alteration *own);
   int redefine(TABLE *altered, Alter_inplace_info *alter);
+  int set_counters(const Alter_inplace_info *alter);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;

@@ -253,7 +253,7 @@ typedef struct varve_db varve_db;
 // Rows on their way into a table that was empty.
 typedef struct varve_load varve_load;
 
-// A definition that a table is about to get.
+// A definition that a table is about to get, or several tables together.
 typedef struct varve_redefinition varve_redefinition;
 
 // An open table. Shared by all threads.
@@ -1032,12 +1032,26 @@ enum varve_code varve_rebuild_prepare(const struct varve_db *db,
                                       const struct varve_table_def *def,
                                       struct varve_redefinition **out);
 
-// The table will not have this foreign key any more. VARVE_NOT_FOUND: it has none of this name.
+// Another table, with as many columns as the first one, too, gets what varve_redefinition_prepare takes:
+// all get their definitions, or none, whatever happens. After an error there is nothing to do but to abandon
+// all. VARVE_UNSUPPORTED comes of varve_redefinition_commit if one of several tables has foreign keys, or is
+// referred to.
+enum varve_code varve_redefinition_add(const struct varve_db *db,
+                                       struct varve_redefinition *redefinition,
+                                       const struct varve_table_def *def);
+
+// Another table is rebuilt, too, as varve_rebuild_prepare has it. All else is as for varve_redefinition_add.
+enum varve_code varve_rebuild_add(const struct varve_db *db,
+                                  struct varve_redefinition *redefinition,
+                                  const struct varve_table_def *def);
+
+// The table that was prepared last will not have this foreign key any more. VARVE_NOT_FOUND: it has none of
+// this name.
 enum varve_code varve_redefinition_drop_foreign_key(const struct varve_db *db,
                                                     struct varve_redefinition *redefinition,
                                                     const char *name);
 
-// Builds the new indexes of a definition, while others use the table. VARVE_DUPLICATE_KEY comes after
+// Builds the new indexes, or tables, while others use those that are there. VARVE_DUPLICATE_KEY comes after
 // `duplicate` was called; VARVE_TOO_MANY_CHANGES if more was changed meanwhile than there is room to note.
 // After an error it can only be abandoned.
 enum varve_code varve_redefinition_build(const struct varve_db *db,
@@ -1045,14 +1059,14 @@ enum varve_code varve_redefinition_build(const struct varve_db *db,
                                          varve_duplicate_fn duplicate,
                                          void *context);
 
-// Gives the table its new definition, durably, once nobody uses it; handles of it must be opened again.
+// Gives the tables their new definitions, durably, once nobody uses them; handles must be opened again.
 // Fails as varve_redefinition_build does. `redefinition` is gone then, whatever the answer.
 enum varve_code varve_redefinition_commit(const struct varve_db *db,
                                           struct varve_redefinition *redefinition,
                                           varve_duplicate_fn duplicate,
                                           void *context);
 
-// Leaves the table as it is.
+// Leaves the tables as they are.
 void varve_redefinition_abandon(struct varve_redefinition *redefinition);
 
 // How many leaves of each index are looked at for estimates from now on, whoever asks for them.
@@ -1109,6 +1123,9 @@ bool varve_table_is_made_of(const struct varve_table *table, const struct varve_
 
 // Whether varve_redefinition_prepare takes this definition for the table.
 bool varve_table_can_become(const struct varve_table *table, const struct varve_table_def *def);
+
+// Whether the table has just this definition: varve_redefinition_prepare would take it, and change nothing.
+bool varve_table_is_defined_as(const struct varve_table *table, const struct varve_table_def *def);
 
 // Whether varve_rebuild_prepare takes this definition for the table.
 bool varve_table_can_be_rebuilt(const struct varve_table *table, const struct varve_table_def *def);

@@ -12,10 +12,10 @@ use crate::error::varve_code::{self, VARVE_OK};
 use crate::txn::{varve_txn, waits_of};
 use crate::value::varve_value;
 
-/// A definition that a table is about to get.
+/// A definition that a table is about to get, or several tables together.
 pub struct varve_redefinition {
     prepared: PreparedRedefinition,
-    /// Of the table as it will be.
+    /// Of the tables as they will be.
     columns: usize,
 }
 
@@ -76,11 +76,7 @@ unsafe fn prepare(
     let (db, txn, def) = unsafe { (&*db, txn.as_ref(), &*def) };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
-        let name = unsafe { text(def.name, "the table's name")? };
-        let table = db.0.table(name)?;
-        // SAFETY: CAPI-2.
-        let to = unsafe { redefined_as(def, table.def())? };
-        drop(table);
+        let to = unsafe { meant_by(&db.0, def)? };
         // SAFETY: CAPI-2.
         let waits = txn.map(|txn| unsafe { waits_of(txn) });
         let prepared = how(&db.0, &to, waits.unwrap_or_default())?;
@@ -94,7 +90,70 @@ unsafe fn prepare(
     })
 }
 
-/// The table will not have this foreign key any more. VARVE_NOT_FOUND: it has none of this name.
+/// # Safety
+///
+/// CAPI-2.
+unsafe fn meant_by(db: &Database, def: &varve_table_def) -> varve::Result<TableDef> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text(def.name, "the table's name")? };
+    let table = db.table(name)?;
+    // SAFETY: the caller's promise.
+    unsafe { redefined_as(def, table.def()) }
+}
+
+/// Another table, with as many columns as the first one, too, gets what varve_redefinition_prepare takes:
+/// all get their definitions, or none, whatever happens. After an error there is nothing to do but to abandon
+/// all. VARVE_UNSUPPORTED comes of varve_redefinition_commit if one of several tables has foreign keys, or is
+/// referred to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_redefinition_add(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    def: *const varve_table_def,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe { add(db, redefinition, def, PreparedRedefinition::and_redefine) }
+}
+
+/// Another table is rebuilt, too, as varve_rebuild_prepare has it. All else is as for varve_redefinition_add.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_rebuild_add(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    def: *const varve_table_def,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe { add(db, redefinition, def, PreparedRedefinition::and_rebuild) }
+}
+
+/// # Safety
+///
+/// CAPI-2.
+unsafe fn add(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    def: *const varve_table_def,
+    how: fn(&mut PreparedRedefinition, &TableDef) -> varve::Result<()>,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, redefinition, def) = unsafe { (&*db, &mut *redefinition, &*def) };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let to = unsafe { meant_by(&db.0, def)? };
+        if to.columns.len() != redefinition.columns {
+            return Err(varve::Error::invalid(format!(
+                "table {} is to get {} columns, and one before it {}",
+                to.name,
+                to.columns.len(),
+                redefinition.columns
+            )));
+        }
+        how(&mut redefinition.prepared, &to).map(|()| VARVE_OK)
+    })
+}
+
+/// The table that was prepared last will not have this foreign key any more. VARVE_NOT_FOUND: it has none of
+/// this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_drop_foreign_key(
     db: *const varve_db,
@@ -111,7 +170,7 @@ pub unsafe extern "C" fn varve_redefinition_drop_foreign_key(
     })
 }
 
-/// Builds the new indexes of a definition, while others use the table. VARVE_DUPLICATE_KEY comes after
+/// Builds the new indexes, or tables, while others use those that are there. VARVE_DUPLICATE_KEY comes after
 /// `duplicate` was called; VARVE_TOO_MANY_CHANGES if more was changed meanwhile than there is room to note.
 /// After an error it can only be abandoned.
 #[unsafe(no_mangle)]
@@ -129,7 +188,7 @@ pub unsafe extern "C" fn varve_redefinition_build(
     })
 }
 
-/// Gives the table its new definition, durably, once nobody uses it; handles of it must be opened again.
+/// Gives the tables their new definitions, durably, once nobody uses them; handles must be opened again.
 /// Fails as varve_redefinition_build does. `redefinition` is gone then, whatever the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_commit(
@@ -162,7 +221,7 @@ pub(crate) fn teller(
     }
 }
 
-/// Leaves the table as it is.
+/// Leaves the tables as they are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_abandon(redefinition: *mut varve_redefinition) {
     // SAFETY: CAPI-2; the box came from varve_redefinition_prepare.

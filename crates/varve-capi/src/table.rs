@@ -122,6 +122,20 @@ pub unsafe extern "C" fn varve_table_can_become(
     unsafe { takes(table, def, TableDef::redefined) }
 }
 
+/// Whether the table has just this definition: varve_redefinition_prepare would take it, and change nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_is_defined_as(
+    table: *const varve_table,
+    def: *const varve_table_def,
+) -> bool {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table }.table.def();
+    // SAFETY: CAPI-2.
+    let to = unsafe { redefined_as(&*def, table) };
+    to.and_then(|to| table.redefined(&to))
+        .is_ok_and(|to| to == *table)
+}
+
 /// Whether varve_rebuild_prepare takes this definition for the table.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_can_be_rebuilt(

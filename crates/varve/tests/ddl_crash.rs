@@ -84,6 +84,9 @@ enum Op {
     AddColumn(String),
     /// Takes the last of these away.
     DropColumn(String),
+    /// Gives both one more column. The first one loses the other indexes. The second one's rows are written
+    /// anew, and it gets them.
+    Together(String, String),
     /// Inserts so many rows.
     Fill(String, i64),
 }
@@ -127,14 +130,7 @@ impl Op {
                 db.redefine_table(&def)
             }
             Op::Indexes(name, there) => {
-                let mut def = db.table(name)?.def().clone();
-                def.indexes.retain(|index| !index.name.starts_with("more"));
-                if *there {
-                    let fill = def.columns[1].name.clone();
-                    def = def
-                        .index("more_0", &[&fill, "id"])
-                        .unique("more_1", &["id"]);
-                }
+                let def = with_indexes(db.table(name)?.def(), *there);
                 if !*there {
                     return db.redefine_table(&def);
                 }
@@ -145,6 +141,18 @@ impl Op {
                 let def = db.table(name)?.def().clone();
                 let waits = RedefinitionWaits::default();
                 build_beside_changes(db, name, db.prepare_rebuild(&def, waits)?)
+            }
+            Op::Together(one, other) => {
+                let with_column = |name: &str, indexes: bool| -> Result<TableDef> {
+                    let def = with_indexes(db.table(name)?.def(), indexes);
+                    let new = format!("more{}", def.columns.len());
+                    Ok(def.nullable(&new, ColumnType::i32()))
+                };
+                let waits = RedefinitionWaits::default();
+                let mut prepared = db.prepare_redefinition(&with_column(one, false)?, waits)?;
+                prepared.and_rebuild(&with_column(other, true)?)?;
+                // The first one is kept from others: there is nothing to wait for.
+                build_beside_changes(db, other, prepared)
             }
             Op::Truncate(name) => db.truncate_table(name),
             Op::Drop(name) => db.drop_table(name),
@@ -181,6 +189,12 @@ impl Op {
                 let columns = &mut tables.get_mut(name).expect("it exists").4;
                 *columns = (*columns - 1).max(FEWEST_COLUMNS);
             }
+            Op::Together(one, other) => {
+                for (name, indexes) in [(one, false), (other, true)] {
+                    let table = tables.get_mut(name).expect("it exists");
+                    (table.3, table.4) = (indexes, table.4 + 1);
+                }
+            }
             Op::Rebuild(_) => {}
             Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
@@ -197,6 +211,7 @@ impl Op {
             Op::Redefine(name, to) => format!("redefine {name} {to}"),
             Op::Indexes(name, there) => format!("indexes {name} {there}"),
             Op::Rebuild(name) => format!("rebuild {name}"),
+            Op::Together(one, other) => format!("together {one} {other}"),
             Op::AddColumn(name) => format!("add {name}"),
             Op::DropColumn(name) => format!("lose {name}"),
             Op::Truncate(name) => format!("truncate {name}"),
@@ -215,6 +230,7 @@ impl Op {
             "redefine" => Op::Redefine(name(1), name(2)),
             "indexes" => Op::Indexes(name(1), words[2].parse().unwrap()),
             "rebuild" => Op::Rebuild(name(1)),
+            "together" => Op::Together(name(1), name(2)),
             "add" => Op::AddColumn(name(1)),
             "lose" => Op::DropColumn(name(1)),
             "truncate" => Op::Truncate(name(1)),
@@ -228,6 +244,19 @@ impl Op {
 /// The directory of files that are not in the data directory.
 fn elsewhere(db: &Database) -> PathBuf {
     db.dir().with_extension("elsewhere")
+}
+
+/// The definition with the other indexes, or without.
+fn with_indexes(def: &TableDef, there: bool) -> TableDef {
+    let mut def = def.clone();
+    def.indexes.retain(|index| !index.name.starts_with("more"));
+    let fill = def.columns[1].name.clone();
+    match there {
+        false => def,
+        true => def
+            .index("more_0", &[&fill, "id"])
+            .unique("more_1", &["id"]),
+    }
 }
 
 /// Rows are changed meanwhile.
@@ -430,6 +459,7 @@ fn sweep(portion: u64) -> usize {
         Op::Create("a/new".into()),
         Op::CreateElsewhere("a/far".into()),
         Op::Fill("a/far".into(), 20),
+        Op::Together("b/new".into(), "a/far".into()),
         Op::Rebuild("a/far".into()),
         Op::Truncate("a/far".into()),
         Op::Rename("a/far".into(), "c/far".into()),
@@ -573,8 +603,13 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..14) {
+    let more = there.iter().find(|name| **name != *some);
+    match rng.random_range(0..16) {
         12 | 13 => Op::Rebuild(some.to_string()),
+        14 | 15 if more.is_some() => Op::Together(
+            some.to_string(),
+            more.expect("it was looked at").to_string(),
+        ),
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),

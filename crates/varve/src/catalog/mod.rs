@@ -34,6 +34,7 @@ pub use record::{
     DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord, entry_state,
 };
 pub use table::{
-    Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
+    Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, PurgeGate,
+    ROW_IDS_END,
 };
 pub use tables::{BrokenTable, End, Opened, Reserved, Source, Tables, is_aside, schema_of};

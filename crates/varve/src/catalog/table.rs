@@ -129,6 +129,9 @@ impl Default for Estimates {
     }
 }
 
+/// Keeps purge from changing a table.
+pub type PurgeGate<'a> = RwLockWriteGuard<'a, ()>;
+
 /// An open table, shared by everybody who uses it.
 pub struct OpenTable {
     pub def: TableDef,
@@ -444,7 +447,7 @@ impl OpenTable {
     }
 
     /// Keeps purge from changing the table while the guard lives. Waits for the record that it is at.
-    pub fn keep_purge_away(&self) -> RwLockWriteGuard<'_, ()> {
+    pub fn keep_purge_away(&self) -> PurgeGate<'_> {
         self.purge_gate.write()
     }
 

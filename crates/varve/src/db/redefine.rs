@@ -8,16 +8,20 @@ use crate::base::Result;
 use crate::catalog::TableDef;
 use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
-use crate::txn::{Isolation, Transaction};
+use crate::txn::Isolation;
 
 use super::{Database, DatabaseInner};
 
-/// A definition that a table is about to get. Dropped, it leaves the table as it was. As long as it is there
-/// no other definition can be prepared, and if something is built for it the table can't be checked.
+/// A definition that a table is about to get, or several tables together. Dropped, it leaves them as they
+/// were. As long as it is there no other definition can be prepared for them, and if something is built for
+/// it the tables can't be checked.
 pub struct PreparedRedefinition {
     inner: Arc<DatabaseInner>,
     prepared: Option<Redefinition>,
 }
+
+/// One table more is prepared.
+type Add = fn(&Ddl, &mut Redefinition, &TableDef) -> Result<()>;
 
 /// How a redefinition waits for locks.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +64,7 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        self.prepare(to, waits, Ddl::prepare_redefinition)
+        self.prepare(to, waits, Ddl::add_redefinition)
     }
 
     /// Writes all rows of the table of this definition's name anew, in order, while others use it, and gives
@@ -85,14 +89,14 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        self.prepare(to, waits, Ddl::prepare_rebuild)
+        self.prepare(to, waits, Ddl::add_rebuild)
     }
 
     fn prepare(
         &self,
         to: &TableDef,
         waits: RedefinitionWaits,
-        how: impl FnOnce(&Ddl, &TableDef, Transaction) -> Result<Redefinition>,
+        add: Add,
     ) -> Result<PreparedRedefinition> {
         let RedefinitionWaits {
             interrupt,
@@ -105,10 +109,12 @@ impl Database {
         lock_wait_timeout
             .into_iter()
             .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
-        Ok(PreparedRedefinition {
+        let mut prepared = PreparedRedefinition {
             inner: self.inner.clone(),
-            prepared: Some(how(&self.inner.ddl, to, trx)?),
-        })
+            prepared: Some(Redefinition::new(trx)),
+        };
+        prepared.add(to, add)?;
+        Ok(prepared)
     }
 
     /// Changes how much memory building indexes may take (`Options::sort_buffer_bytes`).
@@ -136,7 +142,31 @@ impl Database {
 }
 
 impl PreparedRedefinition {
-    /// The table will not have this foreign key any more. `NotFound`: it has none of this name.
+    /// Another table, too, gets what `Database::redefine_table` takes: all get their definitions, or none,
+    /// also if the process dies. It is prepared as the first one was, while that is kept from other DDL.
+    /// After an error there is nothing to do but to drop it.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: the table is among them already. The end is refused with `Unsupported` if one of several
+    /// tables has foreign keys, or is referred to.
+    pub fn and_redefine(&mut self, to: &TableDef) -> Result<()> {
+        self.add(to, Ddl::add_redefinition)
+    }
+
+    /// Another table is rebuilt, too, as `Database::rebuild_table` does it. All else is as for
+    /// [`and_redefine`](Self::and_redefine).
+    pub fn and_rebuild(&mut self, to: &TableDef) -> Result<()> {
+        self.add(to, Ddl::add_rebuild)
+    }
+
+    fn add(&mut self, to: &TableDef, add: Add) -> Result<()> {
+        let prepared = self.prepared.as_mut().expect("it is there until the end");
+        add(&self.inner.ddl, prepared, to)
+    }
+
+    /// The table that was prepared last will not have this foreign key any more. `NotFound`: it has none of
+    /// this name.
     pub fn drop_foreign_key(&mut self, name: &str) -> Result<()> {
         let prepared = self.prepared.as_mut().expect("it is there until the end");
         self.inner.ddl.drop_foreign_key(prepared, name)
@@ -150,8 +180,8 @@ impl PreparedRedefinition {
         self.inner.ddl.build(prepared, tell)
     }
 
-    /// The table gets its new definition, durably, once nobody uses it. Does what `build` does, and if that
-    /// was called, has less to do while nobody uses the table.
+    /// The tables get their new definitions, durably, once nobody uses them. Does what `build` does, and if
+    /// that was called, has less to do while nobody uses the tables.
     pub fn commit(mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {
         let prepared = self.prepared.take().expect("it is there until the end");
         self.inner.ddl.commit_redefinition(prepared, tell)

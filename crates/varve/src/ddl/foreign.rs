@@ -64,7 +64,7 @@ impl Ddl {
 
     /// The tables with foreign keys to a table of this name, itself among them if it has one, and those that
     /// have stepped aside. Not one that has done so for a table of this very name: what it says goes with it.
-    fn children_of(&self, name: &str) -> Result<Vec<Child>> {
+    pub(super) fn children_of(&self, name: &str) -> Result<Vec<Child>> {
         let mut children = self.those_with_parent(&Prefix::children_of(name), name)?;
         for (called, table) in self.core.tables.vacant_tables() {
             if called != name && !table.foreign_keys_to(name).is_empty() {

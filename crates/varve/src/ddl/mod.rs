@@ -12,7 +12,7 @@
 //! - What changes while the rows stay is in `redefine`: names of columns and indexes, greatest lengths of
 //!   values, and indexes that come and go. The trees of these are in the table's file, whose list of loose
 //!   trees says what a crash has left (LOOSE-1).
-//! - What writes the rows anew is in `rebuild`.
+//! - What writes the rows anew is in `rebuild`. How both end, for several tables at once, is in `together`.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
 //!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
 //!   SpaceId in their header. What can be wrong with the new path is found before the commit.
@@ -42,6 +42,7 @@ mod rebuild;
 mod redefine;
 mod store;
 mod temporary;
+mod together;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -318,11 +319,13 @@ impl Ddl {
         Ok(())
     }
 
-    /// The commit of `trx`, which has changed a definition, decides that this tablespace goes (DDL-3).
-    /// Recovery removes the file while the answer is kept.
-    fn decide_removal(&self, trx: &mut Transaction, space: SpaceId) -> Result<CheckpointHold> {
-        let path = self.spaces.get(space).map_or(String::new(), |s| s.path());
-        trx.removes_file(space, path)?;
+    /// The commit of `trx`, which has changed definitions, decides that these tablespaces go (DDL-3).
+    /// Recovery removes the files while the answer is kept.
+    fn decide_removals(&self, trx: &mut Transaction, spaces: &[SpaceId]) -> Result<CheckpointHold> {
+        for &space in spaces {
+            let path = self.spaces.get(space).map_or(String::new(), |s| s.path());
+            trx.removes_file(space, path)?;
+        }
         // From here on nobody waits for redo capacity.
         trx.hold_commit()?;
         Ok(self.checkpointer.hold_here())
@@ -399,7 +402,7 @@ impl Ddl {
         let _reserved = self.reserve([name], &[table.definition()]);
         store::delete_def(&mut trx, self.system(), name)?;
         let _gate = table.keep_purge_away();
-        let _decided = self.decide_removal(&mut trx, table.space())?;
+        let _decided = self.decide_removals(&mut trx, &[table.space()])?;
         if self
             .core
             .log
@@ -407,7 +410,7 @@ impl Ddl {
         {
             self.remove_file(table.space());
         }
-        self.retire(trx, [&*table])?;
+        self.retire(trx, &[&*table])?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
         self.forget_versions(&table);
@@ -431,7 +434,9 @@ impl Ddl {
         let mut trx = self.begin();
         trx.may_use_kept_pages();
         store::delete_broken_def(&mut trx, self.system(), name)?;
-        let _decided = id.map(|id| self.decide_removal(&mut trx, id)).transpose()?;
+        let _decided = id
+            .map(|id| self.decide_removals(&mut trx, &[id]))
+            .transpose()?;
         self.commit(trx)?;
         self.core.tables.remove_broken(name);
         let file = match id {
@@ -503,7 +508,7 @@ impl Ddl {
     /// Commits while the tables are marked as dropped, so that a transaction that waited for a lock finds
     /// them gone. The caller keeps purge away until the table of that name is the new one: purge must not
     /// miss a record of a renamed table.
-    fn retire<const N: usize>(&self, trx: Transaction, tables: [&OpenTable; N]) -> Result<TrxId> {
+    fn retire(&self, trx: Transaction, tables: &[&OpenTable]) -> Result<TrxId> {
         let mark = |dropped| tables.iter().for_each(|table| table.set_dropped(dropped));
         mark(true);
         self.commit(trx).inspect_err(|_| mark(false))
@@ -560,7 +565,7 @@ impl Ddl {
             store::replace_def(&mut trx, self.system(), &def.name, def, *created_by)?;
         }
         let _gate = table.keep_purge_away();
-        let id = self.retire(trx, [&*table])?;
+        let id = self.retire(trx, &[&*table])?;
         self.core.log.stops.pass(StopPoint::TableRenamed);
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
@@ -636,8 +641,8 @@ impl Ddl {
         let _gate = table.keep_purge_away();
         let stored = (|| {
             store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
-            let decided = self.decide_removal(&mut trx, table.space())?;
-            Ok::<_, Error>((self.retire(trx, [&*table])?, decided))
+            let decided = self.decide_removals(&mut trx, &[table.space()])?;
+            Ok::<_, Error>((self.retire(trx, &[&*table])?, decided))
         })();
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;

@@ -7,34 +7,40 @@
 //!    noted. Then the lock becomes an intention, which keeps away other DDL, and who counts on that nothing
 //!    changes (CHECK TABLE).
 //! 2. The trees are filled (`table/build.rs`), and catch up with the changes (`table/catch_up.rs`).
-//! 3. Under the exclusive lock they catch up with the last ones, and the new definition is committed. From
-//!    then on the new trees are indexes, and those of dropped indexes are given back, a few hundred pages at
-//!    a time. Nobody has to wait for that.
+//! 3. Under the exclusive lock they catch up with the last ones, and the new definition is committed
+//!    (`together`). From then on the new trees are indexes, and those of dropped indexes are given back, a
+//!    few hundred pages at a time. Nobody has to wait for that.
 //!
 //! Columns are renamed also in the definitions of the children by foreign keys.
 //!
-//! What needs other rows goes the same way, but builds another table (`rebuild`).
+//! What needs other rows goes the same way, but builds another table (`rebuild`). Several tables may get
+//! their definitions together, as the partitions of one do for its users: each is prepared and built by
+//! itself, and one transaction has the locks of all.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Error, IndexId, PageId, PageNo, Result};
+use crate::base::{Error, IndexId, Result};
 use crate::catalog::{ColumnNames, ForeignKey, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::table::{Build, Product, SortRoom, TellDuplicate};
 use crate::txn::Transaction;
 
-use super::foreign::check_children;
-use super::{Ddl, store};
+use super::Ddl;
 
-/// A definition that a table is about to get. It is committed or abandoned by `Ddl`.
+/// Definitions that tables are about to get, all of them or none. They are committed or abandoned by `Ddl`.
 pub struct Redefinition {
     pub(super) trx: Transaction,
+    pub(super) changes: Vec<Change>,
+}
+
+/// A table that is about to get another definition.
+pub(super) struct Change {
     pub(super) table: Arc<OpenTable>,
     pub(super) names: ColumnNames,
     pub(super) def: TableDef,
     /// Of its new indexes.
-    built: Vec<LooseTree>,
+    pub(super) built: Vec<LooseTree>,
     /// The table that is to take the place, if rows are written anew.
     pub(super) rebuilt: Option<Arc<OpenTable>>,
     /// Fills them.
@@ -43,12 +49,11 @@ pub struct Redefinition {
     pub(super) foreign_gone: Vec<String>,
 }
 
-impl Redefinition {
+impl Change {
     /// The table gets this definition.
-    pub(super) fn new(trx: Transaction, table: Arc<OpenTable>, def: TableDef) -> Redefinition {
-        Redefinition {
+    pub(super) fn new(table: Arc<OpenTable>, def: TableDef) -> Change {
+        Change {
             names: ColumnNames::new(&table.def, &def),
-            trx,
             table,
             def,
             built: Vec::new(),
@@ -69,6 +74,28 @@ impl Redefinition {
     }
 }
 
+impl Redefinition {
+    /// No table gets another definition yet. `trx` is a new transaction.
+    pub fn new(trx: Transaction) -> Redefinition {
+        Redefinition {
+            trx,
+            changes: Vec::new(),
+        }
+    }
+
+    /// TOGETHER-2: the table is not among them.
+    pub(super) fn check_is_new(&self, table: &OpenTable) -> Result<()> {
+        let mut changes = self.changes.iter();
+        match changes.all(|change| change.table.id() != table.id()) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "table {} is to get two definitions at once",
+                table.def.name
+            ))),
+        }
+    }
+}
+
 impl Ddl {
     /// Gives the columns of a table other names, those of all of them in their order, once nobody uses it.
     pub fn rename_columns(&self, name: &str, to: &[&str]) -> Result<()> {
@@ -85,44 +112,38 @@ impl Ddl {
             column.name = to.to_string();
         }
         let def = table.definition().redefined(&named)?;
-        self.commit_redefinition(Redefinition::new(trx, table, def), &mut |_, _| {})
+        let mut prepared = Redefinition::new(trx);
+        prepared.changes.push(Change::new(table, def));
+        self.commit_redefinition(prepared, &mut |_, _| {})
     }
 
     /// Prepares to give the table of this definition's name what `TableDef::redefined` takes of it, once
-    /// nobody uses it. If indexes are to be built, others may go on then, until the end. `trx` is a new
-    /// transaction.
-    pub fn prepare_redefinition(
-        &self,
-        to: &TableDef,
-        mut trx: Transaction,
-    ) -> Result<Redefinition> {
+    /// nobody uses it, together with those that are prepared. If indexes are to be built, others may go on
+    /// then, until the end. After an error there is nothing to do but to abandon all.
+    pub fn add_redefinition(&self, prepared: &mut Redefinition, to: &TableDef) -> Result<()> {
         self.core.check_writable()?;
         let table = self.core.tables.get(&to.name)?;
+        prepared.check_is_new(&table)?;
         table.definition().redefined(to)?;
-        trx.use_table(&table, TableMode::Exclusive)?;
+        prepared.trx.use_table(&table, TableMode::Exclusive)?;
         // It is kept from other DDL now.
         let def = table.definition().redefined(to)?;
         self.check_row_fits(&def)?;
-        let mut prepared = Redefinition::new(trx, table, def);
-        match self.begin_build(&mut prepared) {
-            Ok(()) => Ok(prepared),
-            Err(e) => {
-                self.abandon_redefinition(prepared);
-                Err(e)
-            }
-        }
+        let Redefinition { trx, changes } = prepared;
+        changes.push(Change::new(table, def));
+        let change = changes.last_mut().expect("it was pushed");
+        self.begin_build(trx, change)
     }
 
     /// Makes the trees of new indexes, and lets others use the table.
-    fn begin_build(&self, prepared: &mut Redefinition) -> Result<()> {
-        let Redefinition {
-            trx,
+    fn begin_build(&self, trx: &mut Transaction, change: &mut Change) -> Result<()> {
+        let Change {
             table,
             def,
             built,
             build,
             ..
-        } = prepared;
+        } = change;
         let new: Vec<usize> = def.indexes_beyond(&table.def).map(|(n, _)| n).collect();
         // What changes a temporary table is refused at the end.
         if new.is_empty() || table.is_temporary() {
@@ -156,13 +177,15 @@ impl Ddl {
         build
     }
 
-    /// The table will not have this foreign key any more.
+    /// The table that was prepared last will not have this foreign key any more.
     pub fn drop_foreign_key(&self, prepared: &mut Redefinition, name: &str) -> Result<()> {
-        let table = &prepared.table;
+        let change = prepared.changes.last_mut();
+        let change = change.ok_or_else(|| Error::invalid("no table is to be redefined"))?;
+        let table = &change.table;
         let is_it = |key: &&ForeignKey| key.name.eq_ignore_ascii_case(name);
         match table.def.foreign_keys.iter().find(is_it) {
             Some(key) => {
-                prepared.foreign_gone.push(key.name.clone());
+                change.foreign_gone.push(key.name.clone());
                 Ok(())
             }
             None => Err(Error::not_found(format!(
@@ -172,12 +195,10 @@ impl Ddl {
         }
     }
 
-    /// Builds what is new while others use the table. May be called again, and is left out if nothing is.
+    /// Builds what is new while others use the tables. May be called again, and is left out if nothing is.
     pub fn build(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
-        match &mut prepared.build {
-            Some(build) => build.advance(tell),
-            None => Ok(()),
-        }
+        let mut builds = (prepared.changes.iter_mut()).filter_map(|change| change.build.as_mut());
+        builds.try_for_each(|build| build.advance(tell))
     }
 
     /// What the sorters of one statement may take.
@@ -201,64 +222,59 @@ impl Ddl {
         self.online_log.store(bytes, Ordering::Relaxed);
     }
 
-    /// Gives the table its new definition, once nobody uses it.
+    /// Gives the tables their new definitions, once nobody uses them.
     pub fn commit_redefinition(
         &self,
         mut prepared: Redefinition,
         tell: TellDuplicate<'_>,
     ) -> Result<()> {
-        let (table, built) = (prepared.table.clone(), prepared.built.clone());
-        if let Err(e) = self.finish_build(&mut prepared, tell) {
+        if let Err(e) = self.finish_builds(&mut prepared, tell) {
             self.abandon_redefinition(prepared);
             return Err(e);
         }
-        if prepared.rebuilt.is_some() {
-            return self.commit_rebuild(prepared);
-        }
-        let gone = match self.put_definition(prepared) {
-            Ok(gone) => gone,
-            Err(e) => {
-                self.give_back(&table, &built);
-                return Err(e);
+        let Redefinition { trx, mut changes } = prepared;
+        match self.put_together(trx, &mut changes) {
+            Ok(gone) => {
+                for (change, gone) in changes.iter().zip(&gone) {
+                    let ids = gone.iter().map(|tree| tree.index);
+                    self.core.history.note_dropped_indexes(ids);
+                    self.give_back(&change.table, gone);
+                }
+                Ok(())
             }
-        };
-        let ids = gone.iter().map(|tree| tree.index);
-        self.core.history.note_dropped_indexes(ids);
-        self.give_back(&table, &gone);
-        Ok(())
-    }
-
-    /// Locks the table, and brings what is built up to date.
-    fn finish_build(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
-        let Redefinition {
-            trx, table, build, ..
-        } = prepared;
-        if let Some(build) = build {
-            build.advance(tell)?;
-        }
-        trx.use_table(table, TableMode::Exclusive)?;
-        match build.take() {
-            Some(mut build) => build.finish(tell),
-            None => Ok(()),
+            Err(e) => {
+                self.take_back(&changes);
+                Err(e)
+            }
         }
     }
 
-    /// The table stays as it is.
+    /// Locks the tables, and brings what is built up to date.
+    fn finish_builds(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
+        self.build(prepared, tell)?;
+        let Redefinition { trx, changes } = prepared;
+        (changes.iter())
+            .try_for_each(|change| trx.use_table(&change.table, TableMode::Exclusive))?;
+        let mut builds = changes.iter_mut().filter_map(|change| change.build.take());
+        builds.try_for_each(|mut build| build.finish(tell))
+    }
+
+    /// The tables stay as they are.
     pub fn abandon_redefinition(&self, prepared: Redefinition) {
-        let Redefinition {
-            trx,
-            table,
-            built,
-            rebuilt,
-            build,
-            ..
-        } = prepared;
-        // First, or another one could begin to follow the table, and lose its notes.
-        drop(build);
+        let Redefinition { trx, mut changes } = prepared;
+        // First, or another one could begin to follow a table, and lose its notes.
+        changes.iter_mut().for_each(|change| change.build = None);
         drop(trx);
-        self.give_back(&table, &built);
-        if let Some(rebuilt) = rebuilt {
-            self.abandon_rebuilt(&rebuilt);
+        self.take_back(&changes);
+    }
+
+    /// What was built goes.
+    fn take_back(&self, changes: &[Change]) {
+        for change in changes {
+            self.give_back(&change.table, &change.built);
+            if let Some(rebuilt) = change.rebuilt.as_ref().filter(|new| !new.is_dropped()) {
+                self.abandon_rebuilt(rebuilt);
+            }
         }
     }
 
@@ -287,66 +303,5 @@ impl Ddl {
                 "table {name} keeps the pages of an index that it does not have, until it is opened next: {e}"
             )),
         }
-    }
-
-    /// Returns the trees of the indexes that are gone. They were put on the list before; if this fails they
-    /// are indexes again.
-    fn put_definition(&self, mut prepared: Redefinition) -> Result<Vec<LooseTree>> {
-        let _serial = self.core.tables.serialize_ddl();
-        prepared.update_foreign_keys();
-        let Redefinition {
-            mut trx,
-            table,
-            names,
-            mut def,
-            built,
-            ..
-        } = prepared;
-        let before = table.definition();
-        if def == before {
-            return Ok(Vec::new());
-        }
-        if table.is_temporary() {
-            return Err(Error::unsupported("redefining a temporary table"));
-        }
-        self.check_columns_stay(&before, &def)?;
-        let children = self.children_renaming_columns(&table, &names)?;
-        def.validate()?;
-        let mut changed = vec![def.clone()];
-        changed.extend(children.iter().map(|child| child.def.clone()));
-        check_children(&def, changed.iter())?;
-        let _reserved = self.reserve([&*def.name], &changed);
-        // Nothing has to be read for the copy of the definition then.
-        let header = PageId::new(def.space, PageNo(0));
-        let _header = self.core.pool.pin(header)?;
-        let writer = trx.writer()?;
-        let is_built = |id: IndexId| built.iter().any(|tree| tree.index == id);
-        let new = def.indexes.iter_mut().filter(|index| is_built(index.id));
-        new.for_each(|index| index.created_by = writer);
-        let gone = before.indexes_beyond(&def);
-        let gone: Vec<LooseTree> = gone.map(|(_, index)| LooseTree::of(index)).collect();
-        table.loosen(&gone)?;
-        let stored = (|| {
-            store::replace_def(&mut trx, self.system(), &def.name, &def, table.created_by)?;
-            for child in &children {
-                let def = &child.def;
-                store::replace_def(&mut trx, self.system(), &def.name, def, child.created_by)?;
-            }
-            let gate = table.keep_purge_away();
-            self.retire(trx, [&*table])?;
-            Ok::<_, Error>(gate)
-        })();
-        // What stays on the list by a failure of this goes when the table is opened next (LOOSE-1).
-        let gate = stored.inspect_err(|_| {
-            let _ = table.fasten(&gone);
-        })?;
-        let _ = table.fasten(&built);
-        self.refresh_copy(&def);
-        let placed = self.put_in_place(&table, Some(&names), def, table.created_by);
-        drop(gate);
-        let children = children.iter();
-        children.for_each(|child| self.refresh_copy(&child.def));
-        self.tell_of_table(&table.def.name, placed);
-        Ok(gone)
     }
 }

@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub use record::RawRecord;
+pub use record::{FILE_RECORD_BYTES, RawRecord};
 
 use crate::base::{Error, Lsn, PageId, Result, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, ExclusivePage, FrameHint, Pin, SharedPage};

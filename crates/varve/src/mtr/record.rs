@@ -65,6 +65,9 @@ pub enum Record<'a> {
     Raw(RawRecord<'a>),
 }
 
+/// What a record about a file takes at most, beside the path.
+pub const FILE_RECORD_BYTES: usize = 1 + 5 + 2;
+
 fn put_path(out: &mut Vec<u8>, path: &str) {
     let len = u16::try_from(path.len()).expect("paths are shorter than 64 KiB");
     out.extend_from_slice(&len.to_le_bytes());

@@ -549,14 +549,13 @@ impl Transaction {
         self.undo_purpose = AllocPurpose::Cleaning;
     }
 
-    /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then.
+    /// The commit says in redo that the file of this tablespace goes with it, too: recovery removes it then.
     /// Something was changed already.
     pub(crate) fn removes_file(&mut self, space: SpaceId, path: String) -> Result<()> {
         self.check_open()?;
         let undo = self.undo.as_mut();
         undo.expect("a definition was changed")
-            .removes_file(space, path);
-        Ok(())
+            .removes_file(space, path)
     }
 
     /// Commits and waits until the commit is durable.

@@ -28,7 +28,7 @@ use super::log::UndoLog;
 use super::rseg::Rseg;
 
 /// Redo that the mini-transactions of prepare and commit can write: some header fields, a queue entry, two
-/// slots, and the path of a file.
+/// slots. What is said of files that go comes beside it.
 pub(super) const MAX_COMMIT_MTR: u32 = 3072;
 
 pub(super) struct CommitHold {
@@ -44,9 +44,10 @@ impl CommitHold {
         env: &UndoEnv,
         rseg: &Arc<Rseg>,
         logs: impl Iterator<Item = &'a UndoLog>,
+        also: u32,
     ) -> Result<CommitHold> {
         let capacity = match rseg.space().is_logged() {
-            true => Some(env.mtr.log.hold(MAX_COMMIT_MTR)?),
+            true => Some(env.mtr.log.hold(MAX_COMMIT_MTR + also)?),
             false => None,
         };
         let logs = logs

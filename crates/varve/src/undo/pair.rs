@@ -223,10 +223,11 @@ impl LogPair {
         Ok(mtr.commit())
     }
 
-    pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
+    /// With room for so many bytes of redo that the commit logs beside its own.
+    pub fn hold_commit(&mut self, env: &UndoEnv, also: u32) -> Result<()> {
         self.return_unused();
         if self.hold.is_none() && self.has_logs() {
-            let hold = CommitHold::take(env, &self.rseg, self.logs())?;
+            let hold = CommitHold::take(env, &self.rseg, self.logs(), also)?;
             self.hold = Some(Box::new(hold));
         }
         Ok(())
@@ -279,12 +280,7 @@ impl LogPair {
 
     /// Ends the pair: the update log joins the history under `no` if it was latched for that; all else is
     /// given back. `also` is logged with it. Returns the LSN that makes it durable.
-    pub fn end(
-        &mut self,
-        latched_end: LatchedEnd<'_>,
-        no: TrxNo,
-        also: Option<&RawRecord<'_>>,
-    ) -> Lsn {
+    pub fn end(&mut self, latched_end: LatchedEnd<'_>, no: TrxNo, also: &[RawRecord<'_>]) -> Lsn {
         let LatchedEnd {
             mut mtr,
             rseg: rseg_h,
@@ -319,9 +315,7 @@ impl LogPair {
                 rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
             }
         }
-        if let Some(record) = also {
-            mtr.log_raw(record);
-        }
+        also.iter().for_each(|record| mtr.log_raw(record));
         let lsn = mtr.commit();
         self.hold = None;
         for (log, pages) in logs.iter().zip(latched) {

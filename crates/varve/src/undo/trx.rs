@@ -5,13 +5,16 @@
 
 use std::cell::Cell;
 
+use smallvec::SmallVec;
+
+use super::hold::MAX_COMMIT_MTR;
 use super::log::{self, UndoLog};
 use super::pair::{LatchedEnd, LogPair, TrxOutcome};
 use super::record::MAX_UNDO_NO;
 use super::rseg::RsegUse;
 use super::{EncodedUndo, UndoCopies, UndoEnv, UndoKind, UndoRecord, UndoSys};
 use crate::base::{Error, Lsn, PageId, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo, Xid};
-use crate::mtr::{Mtr, PageHandle, RawRecord};
+use crate::mtr::{FILE_RECORD_BYTES, MAX_LOG_BYTES, Mtr, PageHandle, RawRecord};
 use crate::space::AllocPurpose;
 
 /// The undo of one transaction: its logs, and the one sequence of undo numbers over all of them.
@@ -24,8 +27,8 @@ pub struct TrxUndo {
     pub(super) next_no: u64,
     /// The name under which the transaction is prepared.
     pub(super) xid: Option<Box<Xid>>,
-    /// The tablespace that its commit removes, and the file's path.
-    removes: Option<Box<(SpaceId, String)>>,
+    /// The tablespaces that its commit removes, and the files' paths.
+    removes: Vec<(SpaceId, String)>,
 }
 
 impl TrxUndo {
@@ -36,13 +39,32 @@ impl TrxUndo {
             temporary: None,
             next_no: 0,
             xid: None,
-            removes: None,
+            removes: Vec::new(),
         }
     }
 
-    /// The commit says in redo that this tablespace goes with it.
-    pub fn removes_file(&mut self, space: SpaceId, path: String) {
-        self.removes = Some(Box::new((space, path)));
+    /// The commit says in redo that this tablespace goes with it, too. `hold_commit` has to follow, which
+    /// makes room for that.
+    pub fn removes_file(&mut self, space: SpaceId, path: String) -> Result<()> {
+        self.removes.push((space, path));
+        let (size, limit) = (
+            self.removal_bytes(),
+            (MAX_LOG_BYTES - MAX_COMMIT_MTR) as usize,
+        );
+        match size <= limit {
+            true => Ok(()),
+            false => Err(Error::TooLarge {
+                what: format!("the names of {} files that go at once", self.removes.len()),
+                size,
+                limit,
+            }),
+        }
+    }
+
+    /// Bytes of redo of the records about files, at most.
+    fn removal_bytes(&self) -> usize {
+        let bytes = |(_, path): &(SpaceId, String)| FILE_RECORD_BYTES + path.len();
+        self.removes.iter().map(bytes).sum()
     }
 
     pub fn trx(&self) -> TrxId {
@@ -205,8 +227,9 @@ impl TrxUndo {
     /// Gets hold of what the commit needs, so that `commit` neither fails nor waits for a disk or for redo
     /// capacity.
     pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
-        self.logged.hold_commit(env)?;
-        self.in_temporary(env, |pair| pair.hold_commit(env))
+        let also = self.removal_bytes() as u32;
+        self.logged.hold_commit(env, also)?;
+        self.in_temporary(env, |pair| pair.hold_commit(env, 0))
             .map(drop)
     }
 
@@ -296,17 +319,19 @@ impl TrxUndo {
             latched_end.as_ref().is_some_and(LatchedEnd::joins_history)
         };
         let no = number(joins(&logged) || joins(&temporary));
-        let removal = self
+        let removes = self
             .removes
-            .as_deref()
+            .iter()
             .filter(|_| outcome == TrxOutcome::Committed);
-        let removal = removal.map(|(space, path)| RawRecord::FileDelete {
-            space: *space,
-            path,
-        });
-        let end = logged.map(|latched_end| self.logged.end(latched_end, no, removal.as_ref()));
+        let removals: SmallVec<[RawRecord<'_>; 1]> = removes
+            .map(|(space, path)| RawRecord::FileDelete {
+                space: *space,
+                path,
+            })
+            .collect();
+        let end = logged.map(|latched_end| self.logged.end(latched_end, no, &removals));
         if let (Some(pair), Some(latched_end)) = (&mut self.temporary, temporary) {
-            pair.end(latched_end, no, None);
+            pair.end(latched_end, no, &[]);
         }
         Ok((no, end))
     }
