@@ -18,6 +18,7 @@
 #include "statistics.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace varve_plugin {
 
@@ -62,7 +63,8 @@ static bool fits_frm(const varve_table *table, const std::string &name, const ch
 }
 
 // Whether a statement that was to change the definition has not done so, by what the table was before. The
-// .frm file still says that. Of a table in partitions the server knows no version, which is `before` otherwise.
+// .frm file still says that. Of a table in partitions the server knows no version, which is `before`
+// otherwise.
 int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
 {
   const std::string name= table_name(path);
@@ -104,7 +106,7 @@ static bool redefines(const Alter_inplace_info *alter)
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
                                  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH |
                                  CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
-                                 ALTER_DROP_FOREIGN_KEY);
+                                 ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY);
 }
 
 static bool adds_index(const Alter_inplace_info *alter)
@@ -191,13 +193,20 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Rows are checked as they are copied.
+  const bool adds_foreign_key= alter->handler_flags & ALTER_ADD_FOREIGN_KEY;
+  if (adds_foreign_key && foreign_key_checks(ha_thd()) == VARVE_CHECK_REFERENCES)
+  {
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   // The server makes another value of NULL if it copies.
   if ((alter->handler_flags & ALTER_COLUMN_NOT_NULLABLE) && (alter->ignore || !ha_thd()->is_strict_mode()))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
-                           ALTER_DROP_FOREIGN_KEY | REBUILDS);
+                           ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | REBUILDS);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
   const bool needs_rebuild= how != HA_ALTER_INPLACE_NOT_SUPPORTED && is_rebuild(altered, alter);
@@ -313,6 +322,8 @@ public:
   bool is_rebuild= false;
   // Of all partitions, with the first one.
   varve_redefinition *redefinition= nullptr;
+  // Those that are added; a table in partitions has none.
+  std::unique_ptr<Foreign_keys> foreign_keys;
 };
 
 // Two rows have the same values in a unique index that `altered` gets: says so, as the server does of a row
@@ -352,7 +363,27 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
   for (const std::string &key : foreign_keys_dropped(alter))
     if (varve_code code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str()))
       return report(thd, code);
+  return alter->handler_flags & ALTER_ADD_FOREIGN_KEY ? add_foreign_keys(altered, alter, own) : 0;
+}
+
+// The definition that is prepared gets the foreign keys that the statement adds. Returns a handler code.
+int ha_varve::add_foreign_keys(TABLE *altered, Alter_inplace_info *alter, Alteration *own)
+{
+  THD *thd= ha_thd();
+  own->foreign_keys.reset(new Foreign_keys);
+  if (int error= own->foreign_keys->collect_added(thd, altered, table, m_table, m_name, alter))
+    return error;
+  for (const varve_foreign_key &key : own->foreign_keys->all())
+    if (varve_code code= varve_redefinition_add_foreign_key(db, own->redefinition, &key))
+      return not_redefined(thd, own, code);
   return 0;
+}
+
+// Tells the client why. Returns a handler code.
+int ha_varve::not_redefined(THD *thd, const Alteration *own, varve_code code)
+{
+  const bool is_of_keys= code == VARVE_BAD_FOREIGN_KEY || code == VARVE_CONSTRAINT_EXISTS;
+  return is_of_keys && own->foreign_keys ? own->foreign_keys->refused_in_place(thd, code) : report(thd, code);
 }
 
 // Nobody else is there now. While indexes are built, or rows are written, others go on; what needs neither is
@@ -414,7 +445,7 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   for (Alteration *one : all)
     one->table->close_table();
   const varve_code code= varve_redefinition_commit(db, all.front()->take(), tell_duplicate, altered);
-  int error= code ? report(ha_thd(), code) : 0;
+  int error= code ? not_redefined(ha_thd(), all.front(), code) : 0;
   for (Alteration *one : all)
   {
     if (!code)

@@ -1,8 +1,9 @@
 // foreign.cc: foreign keys in statements that make tables, and in the server's questions about tables.
 //
-// An ALTER TABLE copies the table (ddl.cc). The copy's create() gets the whole set: what the table keeps,
+// For an ALTER TABLE that copies the table the copy's create() gets the whole set: what the table keeps,
 // marked as old, and what is new. Rows that are copied are checked by the new ones only, as by InnoDB. CREATE
-// TABLE ... LIKE hands over old ones, too, but takes none along.
+// TABLE ... LIKE hands over old ones, too, but takes none along. What is added in place is checked as InnoDB
+// does it, and refused in the words that it has for that.
 
 #include "foreign.h"
 
@@ -204,42 +205,73 @@ int Foreign_keys::check_columns(THD *thd, TABLE *form, const Foreign_key &key, c
               "There is no index in the referenced table where the referenced columns appear as the first columns.");
 }
 
-int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key)
+// What the statement says of it.
+Foreign_keys::Parts &Foreign_keys::begin(const std::string &name, const Foreign_key &key)
 {
   Parts &parts= m_parts.emplace_back();
   Foreign_key &mutable_key= const_cast<Foreign_key &>(key);  // The server's lists have no const iterators.
   parts.text= key_text(key);
+  parts.key_name= key.name.str;
+  parts.constraint_name= key.constraint_name.str;
   parts.child= name;
   parts.columns= names_of(mutable_key.columns);
   parts.parent_columns= names_of(mutable_key.ref_columns);
-  if (int error= check_columns(thd, form, key, parts))
-    return error;
-  // As the columns are called, not as the statement spells them.
-  for (std::string &column : parts.columns)
-    column= find_field(form, column)->field_name.str;
-  parts.column_pointers= pointers_to(parts.columns);
-  parts.parent_column_pointers= pointers_to(parts.parent_columns);
-  if (key.constraint_name.str)
-    parts.name.assign(key.constraint_name.str, key.constraint_name.length);
-  else
-    parts.name= std::string(form->s->table_name.str) + "_ibfk_" + std::to_string(m_next_number++);
   const std::string schema= key.ref_db.str ? engine_name(key.ref_db) : schema_of(name);
   parts.parent= schema + '/' + engine_name(key.ref_table);
-  for (const varve_foreign_key &other : m_keys)
-    if (same_name(other.name, parts.name.c_str()))
-      return HA_ERR_CANNOT_ADD_FOREIGN;  // As InnoDB: without a word about it.
+  return parts;
+}
+
+// Its columns are there: it is one of the foreign keys.
+void Foreign_keys::finish(const TABLE *form, Parts *parts, const Foreign_key &key)
+{
+  // As the columns are called, not as the statement spells them.
+  for (std::string &column : parts->columns)
+    column= find_field(form, column)->field_name.str;
+  parts->column_pointers= pointers_to(parts->columns);
+  parts->parent_column_pointers= pointers_to(parts->parent_columns);
+  if (key.constraint_name.str)
+    parts->name.assign(key.constraint_name.str, key.constraint_name.length);
+  else
+    parts->name= std::string(form->s->table_name.str) + "_ibfk_" + std::to_string(m_next_number++);
   varve_foreign_key told{};
-  told.name= parts.name.c_str();
-  told.columns= parts.column_pointers.data();
-  told.parent_columns= parts.parent_column_pointers.data();
-  told.n_columns= uint32_t(parts.columns.size());
-  told.parent= parts.parent.c_str();
-  told.child= parts.child.c_str();
+  told.name= parts->name.c_str();
+  told.columns= parts->column_pointers.data();
+  told.parent_columns= parts->parent_column_pointers.data();
+  told.n_columns= uint32_t(parts->columns.size());
+  told.parent= parts->parent.c_str();
+  told.child= parts->child.c_str();
   told.on_delete= action(key.delete_opt);
   told.on_update= action(key.update_opt);
   told.kept= key.old;
   m_keys.push_back(told);
+}
+
+int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key)
+{
+  Parts &parts= begin(name, key);
+  if (int error= check_columns(thd, form, key, parts))
+    return error;
+  finish(form, &parts, key);
+  for (size_t i= 0; i + 1 < m_keys.size(); i++)
+    if (same_name(m_keys[i].name, parts.name.c_str()))
+      return HA_ERR_CANNOT_ADD_FOREIGN;  // As InnoDB: without a word about it.
   return 0;
+}
+
+// Names that were made go on from the highest number, also if that one is dropped by the same statement.
+void Foreign_keys::number_from(const std::string &table, Alter_info *info)
+{
+  List_iterator_fast<Alter_drop> drops(info->drop_list);
+  while (const Alter_drop *drop= drops++)
+    if (drop->type == Alter_drop::FOREIGN_KEY)
+      m_next_number= std::max(m_next_number, made_number(table, drop->name) + 1);
+  List_iterator_fast<Key> keys(info->key_list);
+  while (const Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY && key->old)
+    {
+      const char *const constraint= static_cast<const Foreign_key *>(key)->constraint_name.str;
+      m_next_number= std::max(m_next_number, made_number(table, constraint) + 1);
+    }
 }
 
 int Foreign_keys::collect(THD *thd, TABLE *form, const std::string &name, const HA_CREATE_INFO *info)
@@ -250,11 +282,8 @@ int Foreign_keys::collect(THD *thd, TABLE *form, const std::string &name, const 
   const std::string table= form->s->table_name.str;
   m_operation= (is_copy ? "Alter  table " : "Create  table ") + quoted(thd, form->s->db.str) + '.' +
                quoted(thd, table);
-  // Names that were made go on from the highest number, also if that one is dropped by the same statement.
-  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
-  while (const Alter_drop *drop= drops++)
-    if (drop->type == Alter_drop::FOREIGN_KEY)
-      m_next_number= std::max(m_next_number, made_number(table, drop->name) + 1);
+  if (is_copy)
+    number_from(table, info->alter_info);
   for (const bool old : {true, false})
   {
     List_iterator_fast<Key> keys(info->alter_info->key_list);
@@ -262,7 +291,6 @@ int Foreign_keys::collect(THD *thd, TABLE *form, const std::string &name, const 
     {
       if (key->type != Key::FOREIGN_KEY || key->old != old || (old && !is_copy))
         continue;
-      const Foreign_key &foreign= *static_cast<const Foreign_key *>(key);
       if (info->tmp_table())
       {
         const std::string text= m_operation + " with foreign key constraint failed. "
@@ -270,12 +298,74 @@ int Foreign_keys::collect(THD *thd, TABLE *form, const std::string &name, const 
         push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, text.c_str());
         return HA_ERR_CANNOT_ADD_FOREIGN;
       }
-      if (old)
-        m_next_number= std::max(m_next_number, made_number(table, foreign.constraint_name.str) + 1);
-      if (int error= add(thd, form, name, foreign))
+      if (int error= add(thd, form, name, *static_cast<const Foreign_key *>(key)))
         return error;
     }
   }
+  return 0;
+}
+
+// What InnoDB says of columns that don't go together.
+int Foreign_keys::wrong_option(const Parts &parts) const
+{
+  const std::string schema= user_name(schema_of(parts.child)), table= user_name(table_of(parts.child));
+  const std::string constraint= parts.constraint_name ? schema + '/' + parts.constraint_name : "(null)";
+  my_error(ER_FK_INCORRECT_OPTION, MYF(0), table.c_str(), constraint.c_str());
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+int Foreign_keys::add_in_place(THD *thd, TABLE *altered, const TABLE *before, const varve_table *table,
+                               const std::string &name, const Foreign_key &key)
+{
+  Parts &parts= begin(name, key);
+  for (const std::string &column : parts.columns)
+  {
+    const Field *field= find_field(altered, column);
+    if (!field)
+    {
+      my_error(ER_KEY_COLUMN_DOES_NOT_EXIST, MYF(0), column.c_str());
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+    const bool sets_null= key.delete_opt == FK_OPTION_SET_NULL || key.update_opt == FK_OPTION_SET_NULL;
+    if (sets_null && !field->real_maybe_null())
+      return wrong_option(parts);
+  }
+  if (is_served(altered, parts.columns) != Served::YES)
+  {
+    my_error(ER_FK_NO_INDEX_CHILD, MYF(0), parts.key_name ? parts.key_name : "",
+             user_name(table_of(name)).c_str());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
+  parts.has_index= is_served(before, parts.columns) == Served::YES;
+  // Also the name of one that the same statement drops.
+  for (const Told_key &own : foreign_keys_of(table))
+    if (parts.constraint_name && own.name == parts.constraint_name)
+    {
+      const std::string constraint= user_name(schema_of(name)) + '/' + own.name;
+      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", constraint.c_str());
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+  finish(altered, &parts, key);
+  for (size_t i= 0; i + 1 < m_keys.size(); i++)
+    if (same_name(m_keys[i].name, parts.name.c_str()))
+      return is_taken(thd, parts.name);
+  for (const Told_key &own : foreign_keys_of(table))
+    if (same_name(own.name.c_str(), parts.name.c_str()))
+      return is_taken(thd, parts.name);
+  return 0;
+}
+
+int Foreign_keys::collect_added(THD *thd, TABLE *altered, const TABLE *before, const varve_table *table,
+                                const std::string &name, const Alter_inplace_info *alter)
+{
+  const std::string own= user_name(table_of(name));
+  m_operation= "Alter  table " + quoted(thd, user_name(schema_of(name))) + '.' + quoted(thd, own);
+  number_from(own, alter->alter_info);
+  List_iterator_fast<Key> keys(alter->alter_info->key_list);
+  while (const Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY && !key->old)
+      if (int error= add_in_place(thd, altered, before, table, name, *static_cast<const Foreign_key *>(key)))
+        return error;
   return 0;
 }
 
@@ -285,19 +375,61 @@ void Foreign_keys::put_into(varve_table_def *def) const
   def->n_foreign_keys= uint32_t(m_keys.size());
 }
 
+// Warns of a constraint's name that another one has.
+static void warn_of_name(THD *thd, const std::string &operation, const std::string &words)
+{
+  const std::string table= operation.substr(operation.find(" table ") + strlen(" table "));
+  const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " + words;
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
+}
+
+// The constraint in SQL, of those that were collected the last one of this name.
+static std::string words_of(THD *thd, const std::vector<varve_foreign_key> &keys,
+                            const std::string &constraint)
+{
+  std::string words;
+  for (const varve_foreign_key &key : keys)
+    if (key.name == constraint)
+      words= constraint_text(thd, Told_key(key));
+  return words;
+}
+
+int Foreign_keys::is_taken(THD *thd, const std::string &constraint) const
+{
+  warn_of_name(thd, m_operation, words_of(thd, m_keys, constraint));
+  const std::string name= user_name(schema_of(m_parts.front().child)) + '/' + constraint;
+  my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), name.c_str());
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+int Foreign_keys::refused_in_place(THD *thd, varve_code code) const
+{
+  const std::string constraint= varve_last_error_constraint();
+  if (code == VARVE_CONSTRAINT_EXISTS)
+    return is_taken(thd, constraint);
+  const char *column, *parent_column;
+  const varve_parent_fault fault= varve_last_error_parent(&column, &parent_column);
+  for (size_t i= 0; i < m_keys.size(); i++)
+  {
+    const Parts &parts= m_parts[i];
+    if (parts.name != constraint || parts.child != varve_last_error_child())
+      continue;
+    if (fault == VARVE_PARENT_HAS_OTHER_TYPE && !parts.has_index)
+      return wrong_option(parts);
+    // With an index InnoDB takes one of another type for none.
+    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), parts.key_name ? parts.key_name : "",
+             user_name(table_of(parts.parent)).c_str());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
+  return report(thd, code);
+}
+
 int Foreign_keys::refused(THD *thd, varve_code code) const
 {
   const std::string constraint= varve_last_error_constraint();
   if (code == VARVE_CONSTRAINT_EXISTS)
   {
-    const std::string table= m_operation.substr(m_operation.find(" table ") + strlen(" table "));
-    std::string words;
-    for (const varve_foreign_key &key : m_keys)
-      if (key.name == constraint)
-        words= constraint_text(thd, Told_key(key));
-    const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " +
-                            words;
-    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
+    warn_of_name(thd, m_operation, words_of(thd, m_keys, constraint));
     return HA_ERR_FOUND_DUPP_KEY;
   }
   const char *column, *parent_column;

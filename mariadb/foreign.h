@@ -21,29 +21,49 @@ bool same_name(const char *a, const char *b);
 // What foreign_key_checks says.
 varve_foreign_key_checks foreign_key_checks(THD *thd);
 
-// The foreign keys of a table that is created, or of the copy that ALTER TABLE fills.
+// The foreign keys of a table that is created, or of the copy that ALTER TABLE fills; or those that it adds
+// in place.
 class Foreign_keys
 {
 public:
   // Collects them. Returns a handler code; the client has been told what is wrong. `name` is the engine's.
   int collect(THD *thd, TABLE *form, const std::string &name, const HA_CREATE_INFO *info);
 
+  // The same of those that are added in place to the table that `before` is.
+  int collect_added(THD *thd, TABLE *altered, const TABLE *before, const varve_table *table,
+                    const std::string &name, const Alter_inplace_info *alter);
+
   // Gives them to a definition, which must not outlive them.
   void put_into(varve_table_def *def) const;
 
   // Tells the client, in InnoDB's words, what the engine had against one of them. Returns a handler code.
   int refused(THD *thd, varve_code code) const;
+  // The same of one that was to be added in place, for which InnoDB has other words.
+  int refused_in_place(THD *thd, varve_code code) const;
+
+  const std::vector<varve_foreign_key> &all() const { return m_keys; }
 
 private:
   // What a varve_foreign_key points to.
   struct Parts
   {
     std::string name, text, child, parent;
+    // What the statement calls the foreign key and the constraint; null if it does not.
+    const char *key_name, *constraint_name;
+    // An index that is not new has the columns.
+    bool has_index= false;
     std::vector<std::string> columns, parent_columns;
     std::vector<const char *> column_pointers, parent_column_pointers;
   };
 
+  Parts &begin(const std::string &name, const Foreign_key &key);
+  void finish(const TABLE *form, Parts *parts, const Foreign_key &key);
   int add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key);
+  int add_in_place(THD *thd, TABLE *altered, const TABLE *before, const varve_table *table,
+                   const std::string &name, const Foreign_key &key);
+  void number_from(const std::string &table, Alter_info *info);
+  int is_taken(THD *thd, const std::string &constraint) const;
+  int wrong_option(const Parts &parts) const;
   int check_columns(THD *thd, TABLE *form, const Foreign_key &key, const Parts &parts) const;
   int warn(THD *thd, const char *with, const Parts &parts, const std::string &what) const;
 

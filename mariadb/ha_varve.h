@@ -188,6 +188,8 @@ private:
   bool is_rebuild(TABLE *altered, const Alter_inplace_info *alter);
   class Alteration;
   int prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Alteration *own);
+  int add_foreign_keys(TABLE *altered, Alter_inplace_info *alter, Alteration *own);
+  static int not_redefined(THD *thd, const Alteration *own, varve_code code);
   int redefine(TABLE *altered, Alter_inplace_info *alter);
   int set_counters(const Alter_inplace_info *alter);
   int open_table();

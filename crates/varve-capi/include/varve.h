@@ -1045,6 +1045,13 @@ enum varve_code varve_rebuild_add(const struct varve_db *db,
                                   struct varve_redefinition *redefinition,
                                   const struct varve_table_def *def);
 
+// The table that was prepared last will have this foreign key, whose columns are called as they will be. Its
+// rows are not looked at, and the parent need not be there. VARVE_BAD_FOREIGN_KEY if it is there and does
+// not fit; VARVE_CONSTRAINT_EXISTS; either may come of varve_redefinition_commit, too.
+enum varve_code varve_redefinition_add_foreign_key(const struct varve_db *db,
+                                                   struct varve_redefinition *redefinition,
+                                                   const struct varve_foreign_key *key);
+
 // The table that was prepared last will not have this foreign key any more. VARVE_NOT_FOUND: it has none of
 // this name.
 enum varve_code varve_redefinition_drop_foreign_key(const struct varve_db *db,

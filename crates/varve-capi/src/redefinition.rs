@@ -9,6 +9,7 @@ use crate::database::varve_db;
 use crate::definition::{redefined_as, varve_table_def};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
+use crate::foreign::{foreign_key, varve_foreign_key};
 use crate::txn::{varve_txn, waits_of};
 use crate::value::varve_value;
 
@@ -149,6 +150,25 @@ unsafe fn add(
             )));
         }
         how(&mut redefinition.prepared, &to).map(|()| VARVE_OK)
+    })
+}
+
+/// The table that was prepared last will have this foreign key, whose columns are called as they will be. Its
+/// rows are not looked at, and the parent need not be there. VARVE_BAD_FOREIGN_KEY if it is there and does
+/// not fit; VARVE_CONSTRAINT_EXISTS; either may come of varve_redefinition_commit, too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_redefinition_add_foreign_key(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    key: *const varve_foreign_key,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, redefinition, key) = unsafe { (&*db, &mut *redefinition, &*key) };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let key = unsafe { foreign_key(key)? };
+        let added = redefinition.prepared.add_foreign_key(key);
+        added.map(|()| VARVE_OK)
     })
 }
 

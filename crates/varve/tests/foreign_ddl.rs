@@ -86,6 +86,88 @@ fn a_foreign_key_goes() {
     db.drop_table("a/parents").unwrap();
 }
 
+/// A foreign key comes without a look at the rows; both tables know it, also after a restart and one that
+/// follows a crash.
+#[test]
+fn a_foreign_key_comes() {
+    let f = family(NoAction, NoAction);
+    let waits = RedefinitionWaits::default;
+    let def = TableDef::new("a/late")
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .nullable("wide", ColumnType::Bytes(8))
+        .primary(&["id"])
+        .index("by_parent", &["parent"])
+        .index("by_wide", &["wide"]);
+    let late = f.db.create_table(&def).unwrap();
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    put(
+        &mut trx,
+        &late,
+        &[Value::Int(1), Value::Int(999), Value::Null],
+    )
+    .unwrap();
+    trx.commit().unwrap();
+    let def = late.def().clone();
+    drop(late);
+    let key =
+        |name: &str, column: &str, parent: &str| ForeignKey::new(name, &[column], parent, &["id"]);
+    let taken = f.children.def().foreign_keys[0].name.to_uppercase();
+    let refused = |key: ForeignKey| {
+        let mut prepared = f.db.prepare_redefinition(&def, waits()).unwrap();
+        prepared.add_foreign_key(key).unwrap_err()
+    };
+    let wide = refused(key("wide", "wide", "a/parents"));
+    assert!(matches!(wide, Error::BadForeignKey(_)), "{wide}");
+    let same = refused(key(&taken, "parent", "a/parents"));
+    assert!(matches!(same, Error::ConstraintExists(_)), "{same}");
+    let nothing = refused(key("nothing", "nothing", "a/parents"));
+    assert!(matches!(nothing, Error::Invalid { .. }), "{nothing}");
+    // The other way of a redefinition has another table until the end.
+    for (n, rebuilds) in [false, true].into_iter().enumerate() {
+        let def = f.db.table("a/late").unwrap().def().clone();
+        let mut prepared = match rebuilds {
+            false => f.db.prepare_redefinition(&def, waits()),
+            true => f.db.prepare_rebuild(&def, waits()),
+        }
+        .unwrap();
+        let name = format!("late_{n}");
+        prepared
+            .add_foreign_key(key(&name, "parent", "a/parents"))
+            .unwrap();
+        // A parent that may come later.
+        prepared
+            .add_foreign_key(key(&format!("lone_{n}"), "wide", "a/nobody"))
+            .unwrap();
+        prepared.commit(&mut |_, _| {}).unwrap();
+    }
+    let check = |db: &Database| {
+        let (late, parents) = (db.table("a/late").unwrap(), db.table("a/parents").unwrap());
+        let names: Vec<_> = late
+            .def()
+            .foreign_keys
+            .iter()
+            .map(|key| &*key.name)
+            .collect();
+        assert_eq!(names, ["late_0", "lone_0", "late_1", "lone_1"]);
+        assert!(parents.is_referenced());
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let row = [Value::Int(2), Value::Int(999), Value::Null];
+        let refused = put(&mut trx, &late, &row).unwrap_err();
+        assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused}");
+        drop(trx);
+        assert_eq!(db.check_table(&late).unwrap().errors, [""; 0]);
+    };
+    check(&f.db);
+    let (dir, db) = (f.dir, f.db);
+    drop((f.parents, f.children));
+    db.crash();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    check(&db);
+    db.close().unwrap();
+    check(&Database::open(dir.path(), small::options()).unwrap());
+}
+
 /// FK-1, and what a parent must be.
 #[test]
 fn a_foreign_key_that_cannot_be_is_refused_by_name() {

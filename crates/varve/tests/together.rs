@@ -165,7 +165,10 @@ fn a_table_is_there_once_and_has_no_relations() {
     let mut prepared = prepare(&db);
     let twice = prepared.and_redefine(&changed(&db, NAMES[1])).unwrap_err();
     assert!(twice.to_string().contains("two definitions"), "{twice}");
-    drop(prepared);
+    // It does not go on without the one that has failed.
+    let over = prepared.commit(&mut |_, _| {}).unwrap_err();
+    assert!(matches!(over, Error::Invalid { .. }), "{over}");
+    assert_eq!(state(&db, NAMES[0]).0, ["id", "n", "by_n"]);
     let key = ForeignKey::new("own", &["n"], NAMES[0], &["id"]);
     let child = definition("a/child").foreign_key(key);
     db.create_table_with(&child, ForeignKeyChecks::On).unwrap();

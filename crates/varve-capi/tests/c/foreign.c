@@ -199,6 +199,9 @@ int main(int argc, char **argv)
   varve_table_close(parents);
   varve_table_close(children);
   OK(varve_redefinition_prepare(db, NULL, &redefined, &prepared));
+  EXPECT(VARVE_INVALID, varve_redefinition_add(db, prepared, &redefined));
+  EXPECT(VARVE_INVALID, varve_redefinition_commit(db, prepared, no_duplicate, NULL));
+  OK(varve_redefinition_prepare(db, NULL, &redefined, &prepared));
   varve_redefinition_abandon(prepared);
   OK(varve_redefinition_prepare(db, NULL, &redefined, &prepared));
   EXPECT(VARVE_NOT_FOUND, varve_redefinition_drop_foreign_key(db, prepared, "nobody"));

@@ -1,10 +1,10 @@
 //! The copies of a table's definition in its own file, by which `varve dump` reads the file alone.
 //!
 //! Page 0 has the definition as it is now if that fits there, else its beginning up to the table's name:
-//! nothing but columns, names and secondary indexes changes while the file lives, and the table is known by
-//! this name. The
-//! counter page has the definition as it was when the file was made; what is longer goes on behind the root
-//! pages. So any of these pages may be lost if the definition fits in page 0, and page 0 in any case.
+//! nothing but columns, names, secondary indexes and foreign keys changes while the file lives, and the table
+//! is known by this name. The counter page has the definition as it was when the file was made; what is
+//! longer goes on behind the root pages. So any of these pages may be lost if the definition fits in page 0,
+//! and page 0 in any case.
 //!
 //! - **DEF-2** The second copy is the table's definition but for what `redefined` allows. It is written in
 //!   mini-transactions before the definition commits, and never changes: a crash leaves no half of a change.

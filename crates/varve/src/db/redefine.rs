@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::base::Result;
-use crate::catalog::TableDef;
+use crate::base::{Error, Result};
+use crate::catalog::{ForeignKey, TableDef};
 use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
 use crate::txn::Isolation;
@@ -17,6 +17,7 @@ use super::{Database, DatabaseInner};
 /// it the tables can't be checked.
 pub struct PreparedRedefinition {
     inner: Arc<DatabaseInner>,
+    /// `None`: a table that was to be added has failed.
     prepared: Option<Redefinition>,
 }
 
@@ -40,7 +41,7 @@ impl Database {
     /// An index is the table's index with its `id`, or if that is 0 the one of its name with the same
     /// parts; without such a one it is new, and built. Indexes that `to` does not have are dropped. All
     /// else has to be as it is, or the error is `Unsupported` and says what is not; foreign keys stay (but
-    /// see [`PreparedRedefinition::drop_foreign_key`]). Handles on the table have to be opened again.
+    /// see [`PreparedRedefinition`]). Handles on the table have to be opened again.
     ///
     /// It begins once no transaction uses the table. While new indexes are built others may read and change
     /// it; at the end no transaction may use it, again. A consistent view that is older than an index does
@@ -141,6 +142,11 @@ impl Database {
     }
 }
 
+fn ready(prepared: &mut Option<Redefinition>) -> Result<&mut Redefinition> {
+    let failed = || Error::invalid("a redefinition that has failed goes on; give it up");
+    prepared.as_mut().ok_or_else(failed)
+}
+
 impl PreparedRedefinition {
     /// Another table, too, gets what `Database::redefine_table` takes: all get their definitions, or none,
     /// also if the process dies. It is prepared as the first one was, while that is kept from other DDL.
@@ -161,29 +167,51 @@ impl PreparedRedefinition {
     }
 
     fn add(&mut self, to: &TableDef, add: Add) -> Result<()> {
-        let prepared = self.prepared.as_mut().expect("it is there until the end");
-        add(&self.inner.ddl, prepared, to)
+        let ddl = &self.inner.ddl;
+        let added = add(ddl, ready(&mut self.prepared)?, to);
+        if added.is_err() {
+            // One of the tables may be ready by half.
+            self.prepared
+                .take()
+                .into_iter()
+                .for_each(|prepared| ddl.abandon_redefinition(prepared));
+        }
+        added
     }
 
     /// The table that was prepared last will not have this foreign key any more. `NotFound`: it has none of
     /// this name.
     pub fn drop_foreign_key(&mut self, name: &str) -> Result<()> {
-        let prepared = self.prepared.as_mut().expect("it is there until the end");
+        let prepared = ready(&mut self.prepared)?;
         self.inner.ddl.drop_foreign_key(prepared, name)
+    }
+
+    /// The table that was prepared last will have this foreign key, which names columns as they will be
+    /// called. Its rows are not looked at, and the parent need not be there. Rows that others write are
+    /// checked as soon as it has it.
+    ///
+    /// # Errors
+    ///
+    /// `BadForeignKey`: the parent is there, and does not fit. `ConstraintExists`: another table of the
+    /// schema has a foreign key of this name. Both may come from the end, too.
+    pub fn add_foreign_key(&mut self, key: ForeignKey) -> Result<()> {
+        let prepared = ready(&mut self.prepared)?;
+        self.inner.ddl.add_foreign_key(prepared, key)
     }
 
     /// Builds new indexes, or writes the rows, while others use the table; may be called again, when they
     /// have changed it. `tell` is shown a row whose values in the unique index of this name another row has,
     /// too: the error `DuplicateKey` follows. After an error there is nothing to do but to drop it.
     pub fn build(&mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {
-        let prepared = self.prepared.as_mut().expect("it is there until the end");
+        let prepared = ready(&mut self.prepared)?;
         self.inner.ddl.build(prepared, tell)
     }
 
     /// The tables get their new definitions, durably, once nobody uses them. Does what `build` does, and if
     /// that was called, has less to do while nobody uses the tables.
     pub fn commit(mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {
-        let prepared = self.prepared.take().expect("it is there until the end");
+        ready(&mut self.prepared)?;
+        let prepared = self.prepared.take().expect("it is there");
         self.inner.ddl.commit_redefinition(prepared, tell)
     }
 }

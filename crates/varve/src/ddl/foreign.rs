@@ -10,6 +10,7 @@ use crate::txn::Transaction;
 
 use super::Ddl;
 use super::lookups::Prefix;
+use super::redefine::Change;
 
 /// Whether DDL is to see to foreign keys (`foreign_key_checks`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,9 +86,28 @@ impl Ddl {
         def: &TableDef,
         checks: ForeignKeyChecks,
     ) -> Result<()> {
+        self.check_keys(def, def.foreign_keys.iter(), checks)?;
+        let children = self.children_of(&def.name)?;
+        check_children(def, children.iter().map(|child| &child.def))
+    }
+
+    /// The same of the foreign keys that the change adds; those that wait for the table are not looked at.
+    pub(super) fn check_new_foreign_keys(&self, def: &TableDef, change: &Change) -> Result<()> {
+        let is_new = |key: &&ForeignKey| change.foreign_new.iter().any(|new| new.name == key.name);
+        let new = def.foreign_keys.iter().filter(is_new);
+        self.check_keys(def, new, ForeignKeyChecks::Off)
+    }
+
+    /// Foreign keys of the definition have parents that fit, and names that are free.
+    fn check_keys<'a>(
+        &self,
+        def: &TableDef,
+        keys: impl Iterator<Item = &'a ForeignKey>,
+        checks: ForeignKeyChecks,
+    ) -> Result<()> {
         let is_aside = is_aside(&def.name);
         let mut reader = self.begin();
-        for key in &def.foreign_keys {
+        for key in keys {
             if is_aside && key.kept {
                 continue;
             }
@@ -106,9 +126,7 @@ impl Ddl {
                 None => return Err(bad(def, key, NoParent::Table)),
             }
         }
-        drop(reader);
-        let children = self.children_of(&def.name)?;
-        check_children(def, children.iter().map(|child| &child.def))
+        Ok(())
     }
 
     fn check_constraint_name(

@@ -1,5 +1,5 @@
 //! ALTER TABLE without copying rows: other names of columns and indexes, columns that take more, new columns,
-//! another order of columns, columns, indexes and foreign keys that go, indexes that come.
+//! another order of columns, columns, indexes and foreign keys that go, indexes and foreign keys that come.
 //!
 //! It has three steps, so that others are kept from the table for moments only:
 //!
@@ -47,6 +47,8 @@ pub(super) struct Change {
     pub(super) build: Option<Build>,
     /// Names of foreign keys that go.
     pub(super) foreign_gone: Vec<String>,
+    /// Foreign keys that come.
+    pub(super) foreign_new: Vec<ForeignKey>,
 }
 
 impl Change {
@@ -60,17 +62,19 @@ impl Change {
             rebuilt: None,
             build: None,
             foreign_gone: Vec::new(),
+            foreign_new: Vec::new(),
         }
     }
 
     /// The definition's foreign keys are those that the table has now, but for those that go, with the names
-    /// that columns get. Parents may have got other names since it was prepared.
+    /// that columns get, and those that come. Parents may have got other names since it was prepared.
     pub(super) fn update_foreign_keys(&mut self) {
         let def = &mut self.def;
         def.foreign_keys = self.table.definition().foreign_keys;
         def.foreign_keys
             .retain(|key| !self.foreign_gone.contains(&key.name));
         self.names.rename_in(def);
+        def.foreign_keys.extend(self.foreign_new.iter().cloned());
     }
 }
 
@@ -81,6 +85,11 @@ impl Redefinition {
             trx,
             changes: Vec::new(),
         }
+    }
+
+    fn last(&mut self) -> Result<&mut Change> {
+        let last = self.changes.last_mut();
+        last.ok_or_else(|| Error::invalid("no table is to be redefined"))
     }
 
     /// TOGETHER-2: the table is not among them.
@@ -177,10 +186,19 @@ impl Ddl {
         build
     }
 
+    /// The table that was prepared last will have this foreign key. Its rows are not looked at. The parent
+    /// need not be there, but if it is it has to fit; that is found out at the end, again.
+    pub fn add_foreign_key(&self, prepared: &mut Redefinition, key: ForeignKey) -> Result<()> {
+        let change = prepared.last()?;
+        change.foreign_new.push(key);
+        change.update_foreign_keys();
+        change.def.validate()?;
+        self.check_new_foreign_keys(&change.def, change)
+    }
+
     /// The table that was prepared last will not have this foreign key any more.
     pub fn drop_foreign_key(&self, prepared: &mut Redefinition, name: &str) -> Result<()> {
-        let change = prepared.changes.last_mut();
-        let change = change.ok_or_else(|| Error::invalid("no table is to be redefined"))?;
+        let change = prepared.last()?;
         let table = &change.table;
         let is_it = |key: &&ForeignKey| key.name.eq_ignore_ascii_case(name);
         match table.def.foreign_keys.iter().find(is_it) {

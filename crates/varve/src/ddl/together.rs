@@ -150,6 +150,7 @@ impl Ddl {
             gone,
         };
         check_children(&step.def, step.defs())?;
+        self.check_new_foreign_keys(&step.def, change)?;
         Ok(Some(step))
     }
 

@@ -367,10 +367,8 @@ fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<b
 
 /// Changes in a definition that the table has had what may have changed since while its rows were not.
 fn redefine(old: &mut TableDef, now: &TableDef) {
-    // They go, and all their names change; none comes.
-    if now.foreign_keys.len() <= old.foreign_keys.len() {
-        old.foreign_keys.clone_from(&now.foreign_keys);
-    }
+    // They come and go, and all their names change.
+    old.foreign_keys.clone_from(&now.foreign_keys);
     if let Ok(redefined) = old.redefined_in_steps(now) {
         *old = redefined;
         old.indexes_at_first = now.indexes_at_first;
