@@ -44,6 +44,7 @@
 //!   counters that are behind the values of all rows, on disk, too.
 //! - **LOAD-4** Of rows with the same key that one is named which an insert would have refused: the first
 //!   that has the key of one that came before it, and the first index in which it has.
+//!
 //! Trees are good ones after each mini-transaction (BT-4), so a thread that opens the table all the same, for
 //! statistics, say, finds fewer rows, and no damage. Purge has no reason to come: it goes by undo records.
 //! Each leaf, and each page of a long value, is in the redo log once, if rows come in order.
