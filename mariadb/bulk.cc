@@ -95,7 +95,8 @@ void ha_varve::start_bulk_insert(ha_rows rows, uint)
   if (fit < MIN_ROWS || (rows && rows < MIN_ROWS) || !can_keep_rows(ha_thd()))
     return;
   m_rows_to_keep= rows ? std::min<size_t>(rows, fit) : fit;
-  m_may_load= true;
+  // For fewer it is not worth it.
+  m_may_load= !rows || rows >= fit;
   // Values point into the records, which must stay where they are.
   m_kept_records.reserve(m_rows_to_keep * table_share->reclength);
   m_kept_values.reserve(m_rows_to_keep * m_row_plan.size());
@@ -156,6 +157,8 @@ int ha_varve::load_kept_rows()
     {
       memcpy(table->record[0], record, table_share->reclength);
       m_kept_states[row].restore(ha_thd());
+      if (error == HA_ERR_FOUND_DUPP_KEY)
+        count_refused();
     }
   }
   forget_kept_rows();

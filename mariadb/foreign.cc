@@ -404,61 +404,60 @@ int Foreign_keys::is_taken(THD *thd, const std::string &constraint) const
 
 int Foreign_keys::refused_in_place(THD *thd, varve_code code) const
 {
-  const std::string constraint= varve_last_error_constraint();
   if (code == VARVE_CONSTRAINT_EXISTS)
-    return is_taken(thd, constraint);
+    return is_taken(thd, varve_last_error_constraint());
+  const Parts *const parts= faulty();
+  if (!parts)
+    return report(thd, code);
   const char *column, *parent_column;
-  const varve_parent_fault fault= varve_last_error_parent(&column, &parent_column);
+  if (varve_last_error_parent(&column, &parent_column) == VARVE_PARENT_HAS_OTHER_TYPE && !parts->has_index)
+    return wrong_option(*parts);
+  // With an index InnoDB takes one of another type for none.
+  my_error(ER_FK_NO_INDEX_PARENT, MYF(0), parts->key_name ? parts->key_name : "",
+           user_name(table_of(parts->parent)).c_str());
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+// That of the collected ones that the engine's last error is about; null: it is another table's.
+const Foreign_keys::Parts *Foreign_keys::faulty() const
+{
   for (size_t i= 0; i < m_keys.size(); i++)
-  {
-    const Parts &parts= m_parts[i];
-    if (parts.name != constraint || parts.child != varve_last_error_child())
-      continue;
-    if (fault == VARVE_PARENT_HAS_OTHER_TYPE && !parts.has_index)
-      return wrong_option(parts);
-    // With an index InnoDB takes one of another type for none.
-    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), parts.key_name ? parts.key_name : "",
-             user_name(table_of(parts.parent)).c_str());
-    return HA_ERR_CANNOT_ADD_FOREIGN;
-  }
-  return report(thd, code);
+    if (m_parts[i].name == varve_last_error_constraint() && m_parts[i].child == varve_last_error_child())
+      return &m_parts[i];
+  return nullptr;
 }
 
 int Foreign_keys::refused(THD *thd, varve_code code) const
 {
-  const std::string constraint= varve_last_error_constraint();
   if (code == VARVE_CONSTRAINT_EXISTS)
   {
-    warn_of_name(thd, m_operation, words_of(thd, m_keys, constraint));
+    warn_of_name(thd, m_operation, words_of(thd, m_keys, varve_last_error_constraint()));
     return HA_ERR_FOUND_DUPP_KEY;
   }
-  const char *column, *parent_column;
-  const varve_parent_fault fault= varve_last_error_parent(&column, &parent_column);
-  for (size_t i= 0; i < m_keys.size(); i++)
+  const Parts *const parts= faulty();
+  if (!parts)
   {
-    const Parts &parts= m_parts[i];
-    if (parts.name != constraint || parts.child != varve_last_error_child())
-      continue;
-    const std::string parent= quoted(thd, user_name(schema_of(parts.parent))) + '.' +
-                              quoted(thd, user_name(table_of(parts.parent)));
-    switch (fault)
-    {
-    case VARVE_NO_PARENT:
-      return warn(thd, " with ", parts, "Referenced table " + parent + " not found in the data dictionary.");
-    case VARVE_NO_PARENT_COLUMN:
-      return warn(thd, " ", parts, std::string("Column ") + parent_column + " was not found.");
-    case VARVE_PARENT_HAS_OTHER_TYPE:
-      return warn(thd, " with ", parts, std::string("Field type or character set for column '") + column +
-                                        "' does not match referenced column '" + parent_column + "'.");
-    default:
-      return warn(thd, " with ", parts, "There is no index in the referenced table where the referenced columns "
-                                        "appear as the first columns.");
-    }
+    // A foreign key of another table, which has waited for this one.
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, "VARVE: %s",
+                        varve_last_error());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
   }
-  // A foreign key of another table, which has waited for this one.
-  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, "VARVE: %s",
-                      varve_last_error());
-  return HA_ERR_CANNOT_ADD_FOREIGN;
+  const std::string parent= quoted(thd, user_name(schema_of(parts->parent))) + '.' +
+                            quoted(thd, user_name(table_of(parts->parent)));
+  const char *column, *parent_column;
+  switch (varve_last_error_parent(&column, &parent_column))
+  {
+  case VARVE_NO_PARENT:
+    return warn(thd, " with ", *parts, "Referenced table " + parent + " not found in the data dictionary.");
+  case VARVE_NO_PARENT_COLUMN:
+    return warn(thd, " ", *parts, std::string("Column ") + parent_column + " was not found.");
+  case VARVE_PARENT_HAS_OTHER_TYPE:
+    return warn(thd, " with ", *parts, std::string("Field type or character set for column '") + column +
+                                       "' does not match referenced column '" + parent_column + "'.");
+  default:
+    return warn(thd, " with ", *parts, "There is no index in the referenced table where the referenced columns "
+                                       "appear as the first columns.");
+  }
 }
 
 /* What the engine has */

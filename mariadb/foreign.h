@@ -62,6 +62,7 @@ private:
   int add_in_place(THD *thd, TABLE *altered, const TABLE *before, const varve_table *table,
                    const std::string &name, const Foreign_key &key);
   void number_from(const std::string &table, Alter_info *info);
+  const Parts *faulty() const;
   int is_taken(THD *thd, const std::string &constraint) const;
   int wrong_option(const Parts &parts) const;
   int check_columns(THD *thd, TABLE *form, const Foreign_key &key, const Parts &parts) const;

@@ -69,11 +69,12 @@ int ha_varve::begin_load()
 int ha_varve::load_row(const uchar *record)
 {
   m_row_plan.to_values(record, m_values.data());
-  if (int error= load_values(m_values.data()))
-    return error;
-  if (record == table->record[0])
+  const int error= load_values(m_values.data());
+  if (error == HA_ERR_FOUND_DUPP_KEY)
+    count_refused();
+  else if (!error && record == table->record[0])
     count_written(record);
-  return 0;
+  return error;
 }
 
 // The load of a statement that inserts rows is over with the first that is refused.
@@ -84,8 +85,6 @@ int ha_varve::load_values(const varve_value *values)
     return 0;
   const int error= failed(code);
   abandon_statements_load();
-  if (code == VARVE_DUPLICATE_KEY)
-    count_refused();
   return error;
 }
 

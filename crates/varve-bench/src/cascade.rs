@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use varve_testbed::client::Client;
 use varve_testbed::workspace::Workspace;
 
 use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
@@ -55,12 +54,9 @@ pub fn run(workspace: &Workspace, args: &CascadeArgs) -> Result<()> {
 
 /// Seconds of each statement.
 fn measure(database: &Sysbench<'_>) -> Result<[f64; 3]> {
-    let mut client = Client::connect(&database.socket)?;
+    let mut client = database.begin_anew()?;
     let (name, engine) = (&database.database, database.engine.name());
     for sql in [
-        &format!("DROP DATABASE IF EXISTS {name}"),
-        &format!("CREATE DATABASE {name}"),
-        &format!("USE {name}"),
         &format!("CREATE TABLE parent (id INT PRIMARY KEY) ENGINE={engine}"),
         &format!(
             "CREATE TABLE child (id INT PRIMARY KEY, parent INT NOT NULL, note VARCHAR(100), KEY (parent),

@@ -7,16 +7,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use varve_testbed::client::Client;
-use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
 use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
 use crate::drop;
-use crate::stats::{Runs, Spread, ratio_text};
+use crate::stats::Runs;
 use crate::sysbench::Sysbench;
-use crate::table::{Cell, Table};
+use crate::table::{figures_to_json, print_figures};
 
 #[derive(clap::Args)]
 pub struct DdlArgs {
@@ -78,6 +77,17 @@ const STATEMENTS: [(&str, &str); 12] = [
     ),
 ];
 
+/// Columns of 190 bytes.
+pub const COLUMNS: &str = "id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, \
+                           note VARCHAR(20) NOT NULL, pad CHAR(40) NOT NULL";
+/// Of the table where rows come from: reading it costs all engines the same.
+pub const SOURCE: &str = "ENGINE=Aria TRANSACTIONAL=0 ROW_FORMAT=FIXED";
+
+/// So many rows for it.
+pub fn rows_of_source(n: u64) -> String {
+    format!("SELECT seq, seq * 7919 % {n}, SHA2(seq, 256), seq % 100, MD5(seq) FROM seq_1_to_{n}")
+}
+
 /// The statement beside which others change rows.
 const WITH_WRITERS: &str = "ADD INDEX, 4 writers";
 const WRITERS: u64 = 4;
@@ -106,7 +116,7 @@ pub fn run(workspace: &Workspace, args: &DdlArgs) -> Result<()> {
             print(&runs, args);
         }
         result["rows"] = args.rows.into();
-        result["results"] = to_json(&runs, engines);
+        result["results"] = figures_to_json(&runs, engines, figure_names());
     }
     if args.only.contains(&Part::Drop) {
         let runs = drop::measure_all(&mut server, args.pool, repeat)?;
@@ -121,21 +131,12 @@ pub fn run(workspace: &Workspace, args: &DdlArgs) -> Result<()> {
 }
 
 fn measure(database: &Sysbench<'_>) -> Result<Figures> {
-    let mut client = Client::connect(&database.socket)?;
+    let mut client = database.begin_anew()?;
     let (name, engine, rows) = (&database.database, database.engine.name(), database.rows);
-    let columns = "id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, \
-                   note VARCHAR(20) NOT NULL, pad CHAR(40) NOT NULL";
     for sql in [
-        &format!("DROP DATABASE IF EXISTS {name}"),
-        &format!("CREATE DATABASE {name}"),
-        &format!("USE {name}"),
-        // Reading it costs both engines the same.
-        &format!("CREATE TABLE source ({columns}) ENGINE=Aria TRANSACTIONAL=0 ROW_FORMAT=FIXED"),
-        &format!(
-            "INSERT INTO source SELECT seq, seq * 7919 % {rows}, SHA2(seq, 256), seq % 100, MD5(seq) \
-             FROM seq_1_to_{rows}"
-        ),
-        &format!("CREATE TABLE t ({columns}) ENGINE={engine} CHARACTER SET latin1"),
+        &format!("CREATE TABLE source ({COLUMNS}) {SOURCE}"),
+        &format!("INSERT INTO source {}", rows_of_source(rows)),
+        &format!("CREATE TABLE t ({COLUMNS}) ENGINE={engine} CHARACTER SET latin1"),
     ] {
         client.query(sql)?;
     }
@@ -210,33 +211,8 @@ fn write_until(
 }
 
 fn print(runs: &Runs<Figures>, args: &DdlArgs) {
-    let engines = &args.common.engines;
     println!("{} rows, seconds, or statements each second", args.rows);
-    let columns = engines.iter().map(|e| format!("{}:>20.2|", e.name()));
-    let columns: String = columns.collect();
-    let table = Table::new(&format!("statement:<28|{columns}ratio:>6"));
-    table.print_head();
-    for (at, what) in figure_names().enumerate() {
-        let mut row = vec![Cell::from(what)];
-        for n in 0..engines.len() {
-            let Spread {
-                median,
-                least,
-                greatest,
-            } = Spread::of(&runs.figures(n, |figures| figures[at]));
-            row.push(format!("{median:.2} ({least:.2}-{greatest:.2})").into());
-        }
-        row.push(ratio_text(runs.ratio(|figures| figures[at])).into());
-        table.print(row);
-    }
-}
-
-fn to_json(runs: &Runs<Figures>, engines: &[Engine]) -> Value {
-    let results = engines.iter().enumerate().map(|(n, engine)| {
-        let by_statement = figure_names().enumerate().map(|(at, what)| {
-            json!({"statement": what, "figures": runs.figures(n, |figures| figures[at])})
-        });
-        json!({"engine": engine.name(), "results": by_statement.collect::<Vec<_>>()})
-    });
-    results.collect()
+    let figures = figure_names().enumerate();
+    let figures = figures.map(|(at, what)| (what.into(), 2, move |figures: &Figures| figures[at]));
+    print_figures(runs, &args.common.engines, ("statement:<28", 20), figures);
 }

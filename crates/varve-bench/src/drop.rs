@@ -15,9 +15,9 @@ use varve_testbed::server::Engine;
 
 use crate::benchmark::BenchServer;
 use crate::load::{Load, WINDOW, rate};
-use crate::stats::{Runs, Spread, median, ratio_text};
+use crate::stats::{Runs, median};
 use crate::sysbench::Sysbench;
-use crate::table::{Cell, Table};
+use crate::table::print_figures;
 
 const STATEMENTS: [(&str, &str); 2] = [
     ("TRUNCATE", "TRUNCATE TABLE large"),
@@ -57,12 +57,10 @@ pub fn measure_all<'a>(
 }
 
 fn measure(database: &Sysbench<'_>) -> Result<Outcome> {
-    let mut client = Client::connect(&database.socket)?;
+    let mut client = database.begin_anew()?;
     let (name, engine, rows) = (&database.database, database.engine.name(), database.rows);
     let columns = "id INT NOT NULL PRIMARY KEY, c VARCHAR(1000) NOT NULL";
     for sql in [
-        &format!("CREATE DATABASE {name}"),
-        &format!("USE {name}"),
         &format!("CREATE TABLE small ({columns}) ENGINE={engine} CHARACTER SET latin1"),
         &format!("INSERT INTO small SELECT seq, SHA2(seq, 256) FROM seq_1_to_{SMALL_ROWS}"),
     ] {
@@ -156,26 +154,13 @@ const SHOWN: [(&str, usize, Figure); 4] = [
 
 pub fn print(runs: &Runs<Outcome>, engines: &[Engine]) {
     println!("a table that fills the pool, beside {READERS} readers of another one");
-    let columns = engines.iter().map(|e| format!("{}:>24|", e.name()));
-    let columns: String = columns.collect();
-    let table = Table::new(&format!("statement:<42|{columns}ratio:>6"));
-    table.print_head();
-    for (at, (what, _)) in STATEMENTS.iter().enumerate() {
-        for (name, digits, figure) in SHOWN {
-            let mut row = vec![Cell::from(format!("{what}, {name}"))];
-            for n in 0..engines.len() {
-                let Spread {
-                    median,
-                    least,
-                    greatest,
-                } = Spread::of(&runs.figures(n, |outcome| figure(&outcome.0[at])));
-                let text = format!("{median:.digits$} ({least:.digits$}-{greatest:.digits$})");
-                row.push(text.into());
-            }
-            row.push(ratio_text(runs.ratio(|outcome| figure(&outcome.0[at]))).into());
-            table.print(row);
-        }
-    }
+    let figures = STATEMENTS.iter().enumerate().flat_map(|(at, (what, _))| {
+        SHOWN.map(|(name, digits, figure)| {
+            let of = move |outcome: &Outcome| figure(&outcome.0[at]);
+            (format!("{what}, {name}"), digits, of)
+        })
+    });
+    print_figures(runs, engines, ("statement:<42", 24), figures);
 }
 
 pub fn to_json(runs: &Runs<Outcome>, engines: &[Engine]) -> Value {

@@ -2,17 +2,19 @@
 //! which InnoDB loads rows, and into a table of BLACKHOLE, which is what the server needs for itself. The
 //! engines take turns in one server.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use varve_testbed::client::Client;
 use varve_testbed::workspace::Workspace;
 
 use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
-use crate::stats::{Runs, Spread, ratio_text};
+use crate::ddl::{COLUMNS, SOURCE, rows_of_source};
+use crate::stats::Runs;
 use crate::sysbench::Sysbench;
-use crate::table::{Cell, Table};
+use crate::table::{figures_to_json, print_figures};
 
 #[derive(clap::Args)]
 pub struct FillArgs {
@@ -37,17 +39,66 @@ const INDEXES: [(&str, &str); 2] = [
 ];
 const TABLES: [&str; 3] = ["as it is", "checks off", "BLACKHOLE"];
 
-/// Seconds, by way, order, indexes and kind of table.
+/// Seconds of each case.
 type Figures = [f64; WAYS.len() * ORDERS.len() * INDEXES.len() * TABLES.len()];
 
-fn names() -> impl Iterator<Item = String> {
-    WAYS.iter().flat_map(|way| {
-        ORDERS.iter().flat_map(move |order| {
-            INDEXES.iter().flat_map(move |(indexes, _)| {
-                (TABLES.iter()).map(move |table| format!("{way}, {order}, {indexes}, {table}"))
-            })
+/// What is measured together: places in the lists above.
+#[derive(Clone, Copy)]
+struct Case {
+    way: usize,
+    order: usize,
+    indexes: usize,
+    table: usize,
+}
+
+impl Case {
+    fn all() -> impl Iterator<Item = Case> {
+        (0..Figures::default().len()).map(|n| Case {
+            way: n / (ORDERS.len() * INDEXES.len() * TABLES.len()),
+            order: n / (INDEXES.len() * TABLES.len()) % ORDERS.len(),
+            indexes: n / TABLES.len() % INDEXES.len(),
+            table: n % TABLES.len(),
         })
-    })
+    }
+
+    fn name(self) -> String {
+        let (indexes, _) = INDEXES[self.indexes];
+        let (way, order, table) = (WAYS[self.way], ORDERS[self.order], TABLES[self.table]);
+        format!("{way}, {order}, {indexes}, {table}")
+    }
+
+    /// Seconds; a file of rows in this case's order is in the directory.
+    fn measure(self, client: &mut Client, database: &Sysbench<'_>, dir: &Path) -> Result<f64> {
+        let (table, (_, indexes)) = (TABLES[self.table], INDEXES[self.indexes]);
+        let (engine, expected) = match table {
+            "BLACKHOLE" => (table, 0),
+            _ => (database.engine.name(), database.rows),
+        };
+        let checks = u8::from(table != "checks off");
+        client.query(&format!(
+            "CREATE OR REPLACE TABLE t ({COLUMNS}{indexes}) ENGINE={engine} CHARACTER SET latin1"
+        ))?;
+        client.query(&format!(
+            "SET unique_checks = {checks}, foreign_key_checks = {checks}"
+        ))?;
+        let sql = match self.way {
+            0 => format!("INSERT INTO t SELECT * FROM source{}", self.order),
+            _ => {
+                let file = file(dir, database, self.order);
+                format!("LOAD DATA INFILE '{}' INTO TABLE t", file.display())
+            }
+        };
+        let begun = Instant::now();
+        client.query(&sql)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let found = client.value("SELECT COUNT(*) FROM t")?;
+        ensure!(found == expected.to_string(), "{found} rows after {sql}");
+        Ok(seconds)
+    }
+}
+
+fn file(dir: &Path, database: &Sysbench<'_>, order: usize) -> PathBuf {
+    dir.join(format!("{}-{order}.txt", database.database))
 }
 
 pub fn run(workspace: &Workspace, args: &FillArgs) -> Result<()> {
@@ -56,119 +107,58 @@ pub fn run(workspace: &Workspace, args: &FillArgs) -> Result<()> {
     let settings = [&TABLES_IN_POOL[..], &[pool.as_str()]].concat();
     let mut server = benchmark.server(&settings)?;
     let databases = server.databases(1, args.rows);
-    let mut is_installed = false;
-    let runs = server.in_turn(&databases, args.repeat as usize, |_, database| {
-        if !std::mem::replace(&mut is_installed, true) {
-            Client::connect(&database.socket)?.query("INSTALL SONAME 'ha_blackhole'")?;
-        }
-        measure(database)
-    })?;
+    if let Some(database) = databases.first() {
+        Client::connect(&database.socket)?.query("INSTALL SONAME 'ha_blackhole'")?;
+    }
+    let repeat = args.repeat as usize;
+    let runs = server.in_turn(&databases, repeat, |_, database| measure(database))?;
     server.end()?;
+    let engines = &args.common.engines;
     if !args.common.json {
         print(&runs, args);
     }
-    benchmark.end(to_json(&runs, args));
+    benchmark.end(json!({
+        "rows": args.rows, "pool": args.pool, "settings": TABLES_IN_POOL,
+        "results": figures_to_json(&runs, engines, Case::all().map(Case::name)),
+    }));
     Ok(())
 }
 
 fn measure(database: &Sysbench<'_>) -> Result<Figures> {
-    let mut client = Client::connect(&database.socket)?;
-    let (name, engine, rows) = (&database.database, database.engine.name(), database.rows);
-    let columns = "id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, \
-                   note VARCHAR(20) NOT NULL, pad CHAR(40) NOT NULL";
-    // Reading them costs both engines the same.
-    let source = "ENGINE=Aria TRANSACTIONAL=0 ROW_FORMAT=FIXED CHARACTER SET latin1";
+    let mut client = database.begin_anew()?;
+    // As the tables have them.
+    let source = format!("{SOURCE} CHARACTER SET latin1");
+    let unordered = COLUMNS.replace(" PRIMARY KEY", "");
     for sql in [
-        &format!("DROP DATABASE IF EXISTS {name}"),
-        &format!("CREATE DATABASE {name}"),
-        &format!("USE {name}"),
-        &format!("CREATE TABLE source0 ({columns}) {source}"),
-        &format!(
-            "INSERT INTO source0 SELECT seq, seq * 7919 % {rows}, SHA2(seq, 256), seq % 100, MD5(seq) \
-             FROM seq_1_to_{rows}"
-        ),
-        &format!(
-            "CREATE TABLE source1 ({}) {source}",
-            columns.replace(" PRIMARY KEY", "")
-        ),
+        &format!("CREATE TABLE source0 ({COLUMNS}) {source}"),
+        &format!("INSERT INTO source0 {}", rows_of_source(database.rows)),
+        &format!("CREATE TABLE source1 ({unordered}) {source}"),
         "INSERT INTO source1 SELECT * FROM source0 ORDER BY pad",
     ] {
         client.query(sql)?;
     }
-    let directory = client.value("SELECT @@tmpdir")?;
-    let file = |order: usize| format!("{directory}/{name}-{order}.txt");
-    for order in 0..ORDERS.len() {
-        let _ = std::fs::remove_file(file(order));
+    let dir = PathBuf::from(client.value("SELECT @@tmpdir")?);
+    let files = (0..ORDERS.len()).map(|order| file(&dir, database, order));
+    let files: Vec<PathBuf> = files.collect();
+    for (order, file) in files.iter().enumerate() {
+        let _ = std::fs::remove_file(file);
         client.query(&format!(
             "SELECT * INTO OUTFILE '{}' FROM source{order}",
-            file(order)
+            file.display()
         ))?;
     }
-    let mut seconds = Vec::new();
-    for way in 0..WAYS.len() {
-        for order in 0..ORDERS.len() {
-            for (_, indexes) in INDEXES {
-                for table in TABLES {
-                    let engine = if table == "BLACKHOLE" { table } else { engine };
-                    let checks = u8::from(table != "checks off");
-                    client.query(&format!(
-                        "CREATE OR REPLACE TABLE t ({columns}{indexes}) ENGINE={engine} CHARACTER SET latin1"
-                    ))?;
-                    client.query(&format!(
-                        "SET unique_checks = {checks}, foreign_key_checks = {checks}"
-                    ))?;
-                    let begun = Instant::now();
-                    client.query(&match way {
-                        0 => format!("INSERT INTO t SELECT * FROM source{order}"),
-                        _ => format!("LOAD DATA INFILE '{}' INTO TABLE t", file(order)),
-                    })?;
-                    seconds.push(begun.elapsed().as_secs_f64());
-                    let expected = if table == "BLACKHOLE" { 0 } else { rows };
-                    let found = client.value("SELECT COUNT(*) FROM t")?;
-                    ensure!(found == expected.to_string(), "{found} rows are there");
-                }
-            }
-        }
+    let mut seconds = Figures::default();
+    for (figure, case) in seconds.iter_mut().zip(Case::all()) {
+        *figure = case.measure(&mut client, database, &dir)?;
     }
-    for order in 0..ORDERS.len() {
-        std::fs::remove_file(file(order))?;
-    }
-    client.query(&format!("DROP DATABASE {name}"))?;
-    Ok(seconds.try_into().expect("one figure for each of them"))
+    files.iter().try_for_each(std::fs::remove_file)?;
+    client.query(&format!("DROP DATABASE {}", database.database))?;
+    Ok(seconds)
 }
 
 fn print(runs: &Runs<Figures>, args: &FillArgs) {
-    let engines = &args.common.engines;
     println!("{} rows, seconds", args.rows);
-    let columns = engines.iter().map(|e| format!("{}:>20.2|", e.name()));
-    let columns: String = columns.collect();
-    let table = Table::new(&format!("what:<46|{columns}ratio:>6"));
-    table.print_head();
-    for (at, what) in names().enumerate() {
-        let mut row = vec![Cell::from(what.as_str())];
-        for n in 0..engines.len() {
-            let Spread {
-                median,
-                least,
-                greatest,
-            } = Spread::of(&runs.figures(n, |figures| figures[at]));
-            row.push(format!("{median:.2} ({least:.2}-{greatest:.2})").into());
-        }
-        row.push(ratio_text(runs.ratio(|figures| figures[at])).into());
-        table.print(row);
-    }
-}
-
-fn to_json(runs: &Runs<Figures>, args: &FillArgs) -> Value {
-    let engines = args.common.engines.iter().enumerate();
-    let results = engines.map(|(n, engine)| {
-        let by_name = names().enumerate().map(
-            |(at, what)| json!({"what": what, "seconds": runs.figures(n, |figures| figures[at])}),
-        );
-        json!({"engine": engine.name(), "results": by_name.collect::<Vec<_>>()})
-    });
-    json!({
-        "rows": args.rows, "pool": args.pool, "settings": TABLES_IN_POOL,
-        "results": results.collect::<Vec<_>>(),
-    })
+    let figures = Case::all().enumerate();
+    let figures = figures.map(|(at, case)| (case.name(), 2, move |figures: &Figures| figures[at]));
+    print_figures(runs, &args.common.engines, ("what:<46", 20), figures);
 }

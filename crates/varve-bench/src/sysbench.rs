@@ -33,11 +33,18 @@ pub struct Report {
 }
 
 impl Sysbench<'_> {
-    /// Makes the database and fills its tables for `script`.
-    pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
+    /// Makes the database, empty, and returns a client that uses it.
+    pub fn begin_anew(&self) -> Result<Client> {
         let mut client = Client::connect(&self.socket)?;
         client.query(&format!("DROP DATABASE IF EXISTS {}", self.database))?;
         client.query(&format!("CREATE DATABASE {}", self.database))?;
+        client.query(&format!("USE {}", self.database))?;
+        Ok(client)
+    }
+
+    /// Makes the database and fills its tables for `script`.
+    pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
+        let mut client = self.begin_anew()?;
         // bulk_insert.lua names no engine.
         client.query(&format!(
             "SET GLOBAL default_storage_engine = {}",

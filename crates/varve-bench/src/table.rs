@@ -2,6 +2,11 @@
 
 use std::fmt::Write;
 
+use serde_json::{Value, json};
+use varve_testbed::server::Engine;
+
+use crate::stats::{Runs, Spread, ratio_text};
+
 pub struct Table {
     columns: Vec<Column>,
 }
@@ -102,6 +107,51 @@ fn column(text: &str) -> Option<Column> {
         width: width.parse().ok()?,
         decimals: decimals.parse().ok()?,
     })
+}
+
+/// Prints figures that have a name each: every engine's median, with the least and the greatest, and the
+/// ratio. `first` is the column of the names, `width` how wide those of the engines are. With each figure
+/// come its decimals.
+pub fn print_figures<T, F: Fn(&T) -> f64>(
+    runs: &Runs<T>,
+    engines: &[Engine],
+    (first, width): (&str, usize),
+    figures: impl IntoIterator<Item = (String, usize, F)>,
+) {
+    let columns = engines.iter().map(|e| format!("{}:>{width}|", e.name()));
+    let columns: String = columns.collect();
+    let table = Table::new(&format!("{first}|{columns}ratio:>6"));
+    table.print_head();
+    for (name, digits, figure) in figures {
+        let mut row = vec![Cell::from(name)];
+        for n in 0..engines.len() {
+            let Spread {
+                median,
+                least,
+                greatest,
+            } = Spread::of(&runs.figures(n, &figure));
+            let text = format!("{median:.digits$} ({least:.digits$}-{greatest:.digits$})");
+            row.push(text.into());
+        }
+        row.push(ratio_text(runs.ratio(&figure)).into());
+        table.print(row);
+    }
+}
+
+/// All that figures came to, which have the same names with every engine.
+pub fn figures_to_json<const N: usize>(
+    runs: &Runs<[f64; N]>,
+    engines: &[Engine],
+    names: impl Iterator<Item = impl AsRef<str>>,
+) -> Value {
+    let names: Vec<_> = names.collect();
+    let results = engines.iter().enumerate().map(|(n, engine)| {
+        let by_name = names.iter().enumerate().map(|(at, name)| {
+            json!({"statement": name.as_ref(), "figures": runs.figures(n, |figures| figures[at])})
+        });
+        json!({"engine": engine.name(), "results": by_name.collect::<Vec<_>>()})
+    });
+    results.collect()
 }
 
 #[cfg(test)]

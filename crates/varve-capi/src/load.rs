@@ -41,8 +41,7 @@ pub unsafe extern "C" fn varve_load_begin(
         let table = &*table;
         with_running(txn, |t| {
             let load = table.db.load_table(t, &table.table, at_once as usize)?;
-            let columns = table.table.def().columns.len();
-            out.write(Box::into_raw(Box::new(varve_load { load, columns })));
+            out.write(boxed(table, load));
             Ok(())
         })
     }
@@ -66,11 +65,15 @@ pub unsafe extern "C" fn varve_load_try(
         let Some(load) = load else {
             return Ok(VARVE_UNSUPPORTED);
         };
-        let columns = table.table.def().columns.len();
         // SAFETY: CAPI-2.
-        unsafe { out.write(Box::into_raw(Box::new(varve_load { load, columns }))) };
+        unsafe { out.write(boxed(table, load)) };
         Ok(VARVE_OK)
     })
+}
+
+fn boxed(table: &varve_table, load: TableLoad) -> *mut varve_load {
+    let columns = table.table.def().columns.len();
+    Box::into_raw(Box::new(varve_load { load, columns }))
 }
 
 /// Takes a row: `n` values, one for each column, in the table's order. It may come in any place of the order

@@ -71,11 +71,22 @@ fn ids(in_order: bool) -> Vec<i64> {
     (1..=ROWS).map(place).collect()
 }
 
-fn load(db: &Database, trx: &mut Transaction, table: &Table, ids: &[i64]) -> Result<()> {
+/// All rows but the load's end.
+fn begin_load(
+    db: &Database,
+    trx: &mut Transaction,
+    table: &Table,
+    in_order: bool,
+) -> Result<TableLoad> {
     let mut load = db.load_table(trx, table, 1)?;
-    for id in ids {
-        push(&mut load, trx, table, *id)?;
+    for id in ids(in_order) {
+        push(&mut load, trx, table, id)?;
     }
+    Ok(load)
+}
+
+fn load(db: &Database, trx: &mut Transaction, table: &Table, in_order: bool) -> Result<()> {
+    let load = begin_load(db, trx, table, in_order)?;
     load.finish(trx, &mut |_, _| {})
 }
 
@@ -171,10 +182,7 @@ fn a_rollback_takes_all_out() {
         let in_order = way % 2 == 0;
         let mut trx = begin(&db);
         let savepoint = trx.savepoint();
-        let mut load = db.load_table(&mut trx, &table, 1).unwrap();
-        for id in ids(in_order) {
-            push(&mut load, &mut trx, &table, id).unwrap();
-        }
+        let mut load = begin_load(&db, &mut trx, &table, in_order).unwrap();
         match way / 2 {
             0 => drop(load),
             1 => load.abandon(&mut trx),
@@ -203,7 +211,7 @@ fn a_rollback_takes_all_out() {
         assert_eq!(*size.get_or_insert(pages), pages, "way {way}: pages");
     }
     let mut trx = begin(&db);
-    load(&db, &mut trx, &table, &ids(true)).unwrap();
+    load(&db, &mut trx, &table, true).unwrap();
     trx.commit().unwrap();
     has(&db, &all());
 }
@@ -277,9 +285,13 @@ fn a_load_needs_the_table_empty_and_for_itself() {
     drop(old);
     assert!(db.wait_for_purge(Duration::from_secs(60)));
     let mut trx = begin(&db);
-    load(&db, &mut trx, &table, &ids(true)).unwrap();
+    load(&db, &mut trx, &table, true).unwrap();
     trx.commit().unwrap();
     has(&db, &all());
+    // A handle that is out of date.
+    db.drop_table(NAME).unwrap();
+    let why = refused("a table that was dropped");
+    assert!(matches!(why, Error::NotFound { .. }), "{why}");
 }
 
 /// A transaction that had the table for itself keeps it so.
@@ -290,7 +302,7 @@ fn a_lock_of_the_whole_table_stays() {
     let table = create(&db);
     let mut trx = begin(&db);
     trx.lock_table_exclusive(&table).unwrap();
-    load(&db, &mut trx, &table, &ids(true)).unwrap();
+    load(&db, &mut trx, &table, true).unwrap();
     let refused = table.insert(&mut begin(&db), &row(0)).unwrap_err();
     assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
     trx.commit().unwrap();
@@ -306,7 +318,7 @@ fn a_crash_takes_out_what_had_not_committed() {
         let db = open(dir.path());
         let table = create(&db);
         let mut trx = begin(&db);
-        load(&db, &mut trx, &table, &ids(way % 2 == 0)).unwrap();
+        load(&db, &mut trx, &table, way % 2 == 0).unwrap();
         let xid = Xid::new(1, b"load", b"branch").unwrap();
         if way >= 2 {
             trx.prepare(&xid).unwrap();
@@ -349,7 +361,7 @@ fn old_views_are_served_by_the_history_store() {
     let mut before = reader(&db, Isolation::RepeatableRead);
     before.take_snapshot();
     let mut trx = begin(&db);
-    load(&db, &mut trx, &table, &ids(false)).unwrap();
+    load(&db, &mut trx, &table, false).unwrap();
     trx.commit().unwrap();
     let mut after = reader(&db, Isolation::RepeatableRead);
     after.take_snapshot();

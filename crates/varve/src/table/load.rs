@@ -159,8 +159,11 @@ impl TableLoad {
             sys.finish_commit(writer, no);
             return TableLoad::new(trx, table, Place::Aside, writer, room);
         }
-        // Not to lock it in vain.
-        check_empty(table)?;
+        // Not to keep others from it in vain.
+        if table.is_dropped() || check_empty(table).is_err() {
+            trx.use_table(table, TableMode::IntentionExclusive)?;
+            check_empty(table)?;
+        }
         let was_own = trx.has_table(table.id(), TableMode::Exclusive);
         trx.use_table(table, TableMode::Exclusive)?;
         let begun = check_empty(table).and_then(|()| {
@@ -393,21 +396,22 @@ impl TableLoad {
         trx: &mut Transaction,
         duplicate: &mut dyn FnMut(&str, &RowRef<'_>),
     ) -> Result<()> {
-        self.check_not_over(trx).inspect_err(|_| self.weaken(trx))?;
-        let (table, place) = (self.table.clone(), self.place);
+        let held = self.held();
         let done = self.finish_trees(trx, duplicate);
-        weaken(trx, &table, place);
+        held.end(trx);
         done
     }
 
     /// Ends a load before its end. What it has done of a table that is not aside, rollback takes back.
     pub fn abandon(self, trx: &mut Transaction) {
-        self.weaken(trx);
+        self.held().end(trx);
     }
 
-    fn weaken(&self, trx: &mut Transaction) {
-        if trx.number() == self.trx {
-            weaken(trx, &self.table, self.place);
+    fn held(&self) -> Held {
+        Held {
+            table: self.table.clone(),
+            place: self.place,
+            trx: self.trx,
         }
     }
 
@@ -416,6 +420,7 @@ impl TableLoad {
         trx: &Transaction,
         duplicate: &mut dyn FnMut(&str, &RowRef<'_>),
     ) -> Result<()> {
+        self.check_not_over(trx)?;
         let TableLoad {
             table,
             place,
@@ -501,10 +506,21 @@ fn note_load(trx: &mut Transaction, table: &OpenTable) -> Result<()> {
     Ok(())
 }
 
-/// LOAD-7: the load is over.
-fn weaken(trx: &mut Transaction, table: &OpenTable, place: Place) {
-    if place == (Place::InTransaction { was_own: false }) {
-        trx.weaken_table(table);
+/// The lock of a load.
+struct Held {
+    table: Arc<OpenTable>,
+    place: Place,
+    /// The transaction that has it.
+    trx: TrxNumber,
+}
+
+impl Held {
+    /// LOAD-7: the load is over.
+    fn end(self, trx: &mut Transaction) {
+        let is_to_go = self.place == (Place::InTransaction { was_own: false });
+        if is_to_go && trx.number() == self.trx {
+            trx.weaken_table(&self.table);
+        }
     }
 }
 

@@ -35,6 +35,7 @@ const SPACE_TELL: Duration = Duration::from_secs(60);
 
 /// Takes back everything with an undo number of at least `down_to`.
 pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
+    let mut course = Course::new(GO_ON);
     each_newest(trx, down_to, |core, trx, record, page| {
         let Some(table) = core.tables.by_id(record.table)? else {
             if record.table.is_temporary() {
@@ -45,22 +46,28 @@ pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
             let found = format!("one of table number {}", record.table);
             return Err(Error::corrupt(page, expected, found));
         };
-        with_space(core, || take_back(core, trx, &table, record, page, GO_ON))
+        with_space(core, || {
+            take_back(core, trx, &table, record, page, &mut course)
+        })
     })
 }
 
 /// Takes back everything. Returns the tables that can't be used and whose changes are left (RB-2).
 pub(super) fn roll_back_whole(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
+    let mut course = Course::new(GO_ON);
     take_back_whole(trx, |core, trx, table, record, page| {
-        with_space(core, || take_back(core, trx, table, record, page, GO_ON))
+        with_space(core, || {
+            take_back(core, trx, table, record, page, &mut course)
+        })
     })
 }
 
 /// Takes back what recovery found unfinished, before the database opens. Nothing could make room on a full
 /// disk: that is an error.
 pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
+    let mut course = Course::new(GO_ON);
     take_back_whole(trx, |core, trx, table, record, page| {
-        take_back(core, trx, table, record, page, GO_ON)
+        take_back(core, trx, table, record, page, &mut course)
     })
 }
 
@@ -71,14 +78,15 @@ pub(super) fn roll_back_in_background(
     stop: &AtomicBool,
     left: &AtomicU64,
 ) -> Result<BTreeSet<TableId>> {
+    let going_on = || match stop.load(Relaxed) {
+        true => Err(Error::Interrupted),
+        false => Ok(()),
+    };
+    let mut course = Course::new(&going_on);
     take_back_whole(trx, |core, trx, table, record, page| {
-        let going_on = || match stop.load(Relaxed) {
-            true => Err(Error::Interrupted),
-            false => Ok(()),
-        };
         with_space(core, || {
             going_on()?;
-            take_back(core, trx, table, record, page, &going_on)
+            take_back(core, trx, table, record, page, &mut course)
         })?;
         let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
         Ok(())
@@ -143,7 +151,6 @@ fn each_newest(
 ) -> Result<()> {
     let core = trx.core().clone();
     let env = &core.undo.env;
-    trx.scratch.unloaded.clear();
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
     let mut newest = |trx: &mut Transaction| {
         let Some(undo) = &trx.undo else {
@@ -176,7 +183,24 @@ fn each_newest(
 /// Nothing stops it.
 const GO_ON: GoingOn<'_> = &|| Ok(());
 
-/// RB-1. `step` does nothing when it fails for space.
+/// One rollback.
+struct Course<'a> {
+    /// Asked in the middle of a load, which may be long.
+    going_on: GoingOn<'a>,
+    /// Tables whose loaded rows it has taken out.
+    unloaded: Vec<TableId>,
+}
+
+impl Course<'_> {
+    fn new(going_on: GoingOn<'_>) -> Course<'_> {
+        Course {
+            going_on,
+            unloaded: Vec::new(),
+        }
+    }
+}
+
+/// RB-1. When `step` fails for space it has done nothing, or what it may do again.
 fn with_space(core: &Core, mut step: impl FnMut() -> Result<()>) -> Result<()> {
     let mut told: Option<Instant> = None;
     loop {
@@ -202,7 +226,7 @@ fn take_back(
     table: &OpenTable,
     record: &UndoRecord<'_>,
     page: PageId,
-    going_on: GoingOn<'_>,
+    course: &mut Course<'_>,
 ) -> Result<()> {
     let damaged = |found: String| {
         let expected = format!("an undo record of table {}", table.def.name);
@@ -215,7 +239,7 @@ fn take_back(
     match (record.kind, &record.previous) {
         (UndoKind::RowInsert | UndoKind::EntryInsert, _) => remove(core, trx, index, record)?,
         (UndoKind::OverflowAlloc, _) => free_overflow(core, trx, table, record)?,
-        (UndoKind::TableLoad, _) => unload(core, trx, table, record, going_on)?,
+        (UndoKind::TableLoad, _) => unload(core, trx, table, record, course)?,
         (UndoKind::EntryDeleteMark | UndoKind::EntryUnmark, Some(previous)) => {
             restore_entry(core, trx, index, record, previous)?;
         }
@@ -303,10 +327,11 @@ fn unload(
     trx: &mut Transaction,
     table: &OpenTable,
     record: &UndoRecord<'_>,
-    going_on: GoingOn<'_>,
+    course: &mut Course<'_>,
 ) -> Result<()> {
     let writer = Some(record.trx);
-    if !trx.scratch.unloaded.contains(&table.id()) {
+    let going_on = course.going_on;
+    if !course.unloaded.contains(&table.id()) {
         for index in &table.secondary {
             let is_own =
                 |payload: &[u8]| EntryRecord::decode(payload).map(|entry| entry.trx) == writer;
@@ -323,7 +348,7 @@ fn unload(
             true => table.count_rows(-n),
             false => table.count_rows(-(table.row_count() as i64)),
         }
-        trx.scratch.unloaded.push(table.id());
+        course.unloaded.push(table.id());
     }
     let mut mtr = Mtr::begin_in(&core.mtr, table.space(), MAX_MTR)?;
     let undo = trx.undo.as_mut().expect("has a log");

@@ -90,10 +90,9 @@ enum TrxState {
 /// Buffers that a transaction's operations reuse.
 #[derive(Default)]
 pub struct Scratch {
-    /// An encoded undo record, whether it concerns purge, and what this rollback has unloaded.
+    /// An encoded undo record, and whether it concerns purge.
     pub undo: Vec<u8>,
     pub undo_concerns_purge: bool,
-    pub unloaded: Vec<TableId>,
     pub payload: Vec<u8>,
     pub row: Vec<u8>,
     pub key: Vec<u8>,
@@ -103,11 +102,14 @@ pub struct Scratch {
 impl Scratch {
     /// Memory of the largest buffer.
     pub(super) fn largest(&self) -> usize {
-        let keys = [&self.key, &self.other_key];
-        let all = [&self.undo, &self.payload, &self.row]
-            .into_iter()
-            .chain(keys);
-        all.map(Vec::capacity).max().unwrap_or(0)
+        let all = [
+            &self.undo,
+            &self.payload,
+            &self.row,
+            &self.key,
+            &self.other_key,
+        ];
+        all.iter().map(|b| b.capacity()).max().unwrap_or(0)
     }
 }
 

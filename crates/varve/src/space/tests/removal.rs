@@ -57,6 +57,28 @@ impl Place {
         space.file.to_read().unwrap()
     }
 
+    /// Makes a table, and drops it, or puts another one in its place. Returns its file, in use, and how long
+    /// it was.
+    fn make_and_drop(
+        &self,
+        table: NewSpace<'_>,
+        replaced: bool,
+    ) -> (Arc<dyn crate::io::DiskFile>, u64) {
+        self.spaces.create(table).unwrap();
+        let id = SpaceId(41);
+        if replaced {
+            let other = new_table("shop/b.vdt");
+            self.spaces.create(NewSpace { id, ..other }).unwrap();
+        }
+        let user = self.user();
+        let len = user.len().unwrap();
+        match replaced {
+            true => self.spaces.replace(ID, id).unwrap(),
+            false => self.spaces.drop_space(ID).unwrap(),
+        }
+        (user, len)
+    }
+
     fn end(&mut self) {
         self.spaces.end_background();
         self.spaces = spaces_on(self.disk.clone(), self.dir.path());
@@ -74,18 +96,7 @@ fn wait(until: impl Fn() -> bool) {
 fn a_table_goes_in_the_data_directory() {
     let mut place = Place::new();
     for replaced in [false, true] {
-        place.spaces.create(new_table("shop/a.vdt")).unwrap();
-        let id = SpaceId(41);
-        if replaced {
-            let other = new_table("shop/b.vdt");
-            place.spaces.create(NewSpace { id, ..other }).unwrap();
-        }
-        let user = place.user();
-        let len = user.len().unwrap();
-        match replaced {
-            true => place.spaces.replace(ID, id).unwrap(),
-            false => place.spaces.drop_space(ID).unwrap(),
-        }
+        let (user, len) = place.make_and_drop(new_table("shop/a.vdt"), replaced);
         assert!(place.spaces.get(ID).is_none());
         assert_eq!(place.path("shop/a.vdt").exists(), replaced);
         if !replaced {
@@ -149,18 +160,7 @@ fn a_linked_file_loses_its_name() {
         ..new_table("shop/a.vdt")
     };
     for replaced in [false, true] {
-        place.spaces.create(linked).unwrap();
-        let id = SpaceId(41);
-        if replaced {
-            let other = new_table("shop/b.vdt");
-            place.spaces.create(NewSpace { id, ..other }).unwrap();
-        }
-        let user = place.user();
-        let len = user.len().unwrap();
-        match replaced {
-            true => place.spaces.replace(ID, id).unwrap(),
-            false => place.spaces.drop_space(ID).unwrap(),
-        }
+        let (user, len) = place.make_and_drop(linked, replaced);
         assert_eq!((user.names().unwrap(), user.len().unwrap()), (0, len));
         std::fs::remove_dir(place.path("elsewhere")).expect("it is empty");
         assert_eq!(place.path("shop/a.vdt").exists(), replaced);
