@@ -680,6 +680,50 @@ fn a_parent_that_was_read_is_locked_all_the_same() {
     other.lock_table_exclusive(&f.parents).unwrap();
 }
 
+/// FK-5: who has waited while a parent was put aside has no lock in what is aside.
+#[test]
+fn a_parent_that_stepped_aside_can_be_dropped() {
+    let f = family(NoAction, NoAction);
+    let mut first = f.begin(Isolation::ReadCommitted);
+    first.trust_metadata_locks();
+    child(&mut first, &f.children, 30, Some(3)).unwrap();
+    let is_waiting = |n| {
+        while f
+            .db
+            .status()
+            .iter()
+            .all(|&s| s != ("row_lock_current_waits", n))
+        {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|s| {
+        let stepped = s.spawn(|| f.db.rename_table("a/parents", "a/#aside"));
+        is_waiting(1);
+        let waited = s.spawn(|| {
+            let mut trx = f.begin(Isolation::ReadCommitted);
+            trx.trust_metadata_locks();
+            trx.set_lock_wait_timeout(Duration::from_secs(20));
+            child(&mut trx, &f.children, 31, Some(3)).unwrap();
+            trx
+        });
+        is_waiting(2);
+        first.commit().unwrap();
+        stepped.join().unwrap().unwrap();
+        let mut copy = parents();
+        copy.name = "a/#copy".into();
+        let copy = f.db.create_table(&copy).unwrap();
+        let mut filler = f.begin(Isolation::ReadCommitted);
+        put(&mut filler, &copy, &[Value::Int(3), Value::Null]).unwrap();
+        filler.commit().unwrap();
+        f.db.rename_table("a/#copy", "a/parents").unwrap();
+        let waited = waited.join().unwrap();
+        f.db.drop_table("a/#aside").unwrap();
+        waited.commit().unwrap();
+    });
+    assert_eq!(f.children().len(), 6);
+}
+
 /// A column that others refer to stays, also if another one gets its name.
 #[test]
 fn a_column_that_others_refer_to_stays() {

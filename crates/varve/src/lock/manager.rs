@@ -304,9 +304,15 @@ impl LockManager {
         result
     }
 
-    /// Gives up one mode on a table that is not an intent (AUTO-INC at the end of the statement, LOCK
-    /// TABLES). False if the owner does not hold it.
+    /// Gives up one mode on a table: AUTO-INC at the end of the statement, LOCK TABLES, an intent on a table
+    /// that was gone when it was granted. False if the owner does not hold it.
     pub fn unlock_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
+        let was_noted = mode.is_intention() && locks.owner.shared.lock().forget_intent(table, mode);
+        // It may be in the queue, too: an intent that was moved there, and taken again.
+        self.unlock_in_queue(locks, table, mode) || was_noted
+    }
+
+    fn unlock_in_queue(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
         let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
             return false;
         };

@@ -82,7 +82,6 @@ fn mode() -> impl Strategy<Value = Mode> {
 
 fn action() -> impl Strategy<Value = Action> {
     let table_mode = || prop::sample::select(&MODES[..]);
-    let single = prop::sample::select(&[Shared, Exclusive, AutoInc][..]);
     let wait = || prop::bool::weighted(0.8);
     let gap = (0..2usize, 0..12u8, prop::option::weighted(0.8, 1..8u8));
     prop_oneof![
@@ -96,7 +95,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => (0..2usize, 0..14u8, wait())
             .prop_map(|(index, key, wait)| Action::Insert { index, key, wait }),
         2 => (0..KEYS.len()).prop_map(|key| Action::Unlock { key }),
-        1 => (0..TABLES.len(), single)
+        1 => (0..TABLES.len(), table_mode())
             .prop_map(|(table, mode)| Action::UnlockTable { table, mode }),
         1 => (0..KEYS.len()).prop_map(|key| Action::Convert { key }),
         1 => Just(Action::Interrupt),

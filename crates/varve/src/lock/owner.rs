@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::mode::ModeSet;
+use super::mode::{ModeSet, TableMode};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::{TableId, TrxId};
 
@@ -57,6 +57,22 @@ pub(super) struct Shared {
     pub trx: u64,
     pub adopted: Vec<LockRef>,
     pub intents: SmallVec<[(TableId, ModeSet); 4]>,
+}
+
+impl Shared {
+    /// False if the owner has not noted it.
+    pub fn forget_intent(&mut self, table: TableId, mode: TableMode) -> bool {
+        let noted = |(t, modes): &(TableId, ModeSet)| *t == table && modes.has(mode);
+        let Some(at) = self.intents.iter().position(noted) else {
+            return false;
+        };
+        let left = self.intents[at].1.without(mode);
+        match left.is_empty() {
+            true => drop(self.intents.swap_remove(at)),
+            false => self.intents[at].1 = left,
+        }
+        true
+    }
 }
 
 pub(super) struct Owner {

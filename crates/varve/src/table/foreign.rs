@@ -15,6 +15,8 @@
 //!   has locked it exclusively: one of the two comes second, and sees what the first one did.
 //! - **FK-4** The table at the other end is locked with an intention until the transaction ends, also if the
 //!   caller keeps tables by means of its own: those concern the tables that a statement names.
+//! - **FK-5** No lock stays in a table that was dropped, or put aside for a copy, while it was waited for: what
+//!   is put aside is dropped next, and the server does not hear of it if that fails.
 //!
 //! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT. Rows of the past don't count
 //! (HIST-1).
@@ -196,7 +198,7 @@ pub(super) fn parent_of(
     loop {
         match trx.core().tables.parent_of(table, number)? {
             End::Open((parent, index)) => {
-                if is_locked(trx, &parent, TableMode::IntentionShared)? {
+                if trx.lock_other_table(&parent, TableMode::IntentionShared)? {
                     let key = &table.links.keys()[number];
                     debug_assert_eq!(parent.def.name, key.parent, "FK-2");
                     return Ok(Some((parent, index)));
@@ -207,12 +209,6 @@ pub(super) fn parent_of(
             End::Nobody => return Ok(None),
         }
     }
-}
-
-/// Locks the table at the other end of a foreign key. False: it is dropped.
-fn is_locked(trx: &mut Transaction, table: &OpenTable, mode: TableMode) -> Result<bool> {
-    trx.lock_other_table(table.id(), mode)?;
-    Ok(!table.is_dropped())
 }
 
 /// The table `end` at the other end of a foreign key is dropped: there is another one, or none, when the DDL
@@ -281,7 +277,7 @@ pub(super) fn see_to_children(
                     true => TableMode::IntentionShared,
                     false => TableMode::IntentionExclusive,
                 };
-                if !is_locked(trx, &its, mode)? {
+                if !trx.lock_other_table(&its, mode)? {
                     wait_for_ddl(trx, table, &mut tried, its)?;
                     continue 'again;
                 }

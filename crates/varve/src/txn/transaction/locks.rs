@@ -248,18 +248,33 @@ impl Transaction {
     }
 
     /// Locks a table for what a statement does beside those that it names: their intentions may be the
-    /// caller's alone, who may have given them up since.
-    pub(crate) fn lock_other_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
-        if self.own_table_locks || mode != TableMode::IntentionShared {
-            return self.lock_table(table, mode);
-        }
-        if !self.read_tables.contains(&table) {
+    /// caller's alone, who may have given them up since. False, and nothing is locked, if this is no handle of
+    /// the table any more: DDL that was waited for has dropped it, or put it aside and will drop it soon. It
+    /// would wait for the lock until the transaction has ended (FK-5).
+    pub(crate) fn lock_other_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<bool> {
+        let id = table.id();
+        let is_read = !self.own_table_locks && mode == TableMode::IntentionShared;
+        let is_held = match is_read {
+            true => self.read_tables.contains(&id),
+            false => self.has_table(id, mode),
+        };
+        if is_read && !is_held {
             self.check_active()?;
             let locks = &self.core.locks;
-            locks.lock_table(self.locks(), table, mode, self.wait())?;
-            self.read_tables.push(table);
+            locks.lock_table(self.locks(), id, mode, self.wait())?;
+            self.read_tables.push(id);
+        } else if !is_held {
+            self.lock_table(id, mode)?;
         }
-        Ok(())
+        let is_gone = table.is_dropped();
+        if is_gone && !is_held {
+            match is_read {
+                true => drop(self.read_tables.pop()),
+                false => drop(self.tables.pop()),
+            }
+            self.core.locks.unlock_table(self.locks(), id, mode);
+        }
+        Ok(!is_gone)
     }
 
     /// Locks a table in an intention or full mode.
