@@ -13,25 +13,52 @@
 
 using namespace varve_plugin;
 
-// Whether a value of this field can be had from a key: not from a collation's weights, unless these are the
-// text's bytes. A key of a PAD SPACE collation has no spaces at its end, and neither has a CHAR; a VARCHAR
-// may have some. Minus zero is zero in a key, but the engine reads the row there.
-static bool readable_in_key(const KEY_PART_INFO &part)
+// Texts of so many parts, the index's own and those of the primary key behind them, have a form in an entry.
+static const uint MOST_FORMS= 3;
+
+// Whether the value of a part can be had from entries, if not from all of them: not the beginning of one, nor
+// a text whose weights say too little. `has_form`: the entry says in which form the text is.
+static bool readable_in_entry(const KEY_PART_INFO &part, bool *has_form)
 {
   const Field *field= part.field;
+  *has_form= false;
   if (!field || (part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART)))
     return false;
-  switch (field->real_type())
-  {
-  case MYSQL_TYPE_STRING:
-  case MYSQL_TYPE_VARCHAR:
-    if (field->sort_charset() == &my_charset_bin)
-      return true;
-    return collation_is_bytewise(field->charset()) &&
-           (field->real_type() == MYSQL_TYPE_STRING || field->charset()->state & MY_CS_NOPAD);
-  default:
+  const enum_field_types type= field->real_type();
+  if ((type != MYSQL_TYPE_STRING && type != MYSQL_TYPE_VARCHAR) || field->sort_charset() == &my_charset_bin)
     return true;
-  }
+  CHARSET_INFO *charset= field->charset();
+  if (collation_is_bytewise(charset) && charset->state & MY_CS_NOPAD)
+    return true;
+  return *has_form= collation_reads_texts(charset);
+}
+
+// How many of a key's first parts have a form.
+static uint forms(const KEY &key, uint parts)
+{
+  uint n= 0;
+  bool has_form;
+  for (uint i= 0; i < parts; i++)
+    n+= readable_in_entry(key.key_part[i], &has_form) && has_form;
+  return n;
+}
+
+// Whether the value of part `i`, which may be one of the primary key's, can be had from entries.
+static bool readable_in_key(const TABLE_SHARE &share, const KEY &key, uint i)
+{
+  bool has_form;
+  if (!readable_in_entry(key.key_part[i], &has_form))
+    return false;
+  if (!has_form)
+    return true;
+  const uint own= key.user_defined_key_parts;
+  if (i < own)
+    return forms(key, i) < MOST_FORMS;
+  const KEY &primary= share.key_info[share.primary_key];
+  uint place= 0;
+  while (primary.key_part[place].fieldnr != key.key_part[i].fieldnr)
+    place++;
+  return forms(key, own) + forms(primary, place) < MOST_FORMS;
 }
 
 // Whether keys of this part lie in the order of the columns' values. Beginnings of texts don't if the
@@ -54,7 +81,7 @@ ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
     return flags;
   const uint last= std::min(part, key.ext_key_parts - 1);
   for (uint i= all_parts ? 0 : last; i <= last; i++)
-    if (!readable_in_key(key.key_part[i]))
+    if (!readable_in_key(*table_share, key, i))
       return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
   return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN | HA_KEYREAD_ONLY;
 }

@@ -33,7 +33,10 @@
 
 #include "collation.h"
 
+#include "engine.h"
+
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -385,6 +388,14 @@ bool collation_usable(CHARSET_INFO *charset)
   return known_collation(charset);
 }
 
+static varve_letters letters_of(CHARSET_INFO *charset)
+{
+  if (charset->mbmaxlen == 1)
+    return VARVE_LETTERS_BYTES;
+  const char *name= charset->cs_name.str;
+  return !strcmp(name, "utf8mb4") || !strcmp(name, "utf8mb3") ? VARVE_LETTERS_UTF8 : VARVE_LETTERS_UNKNOWN;
+}
+
 bool find_collation(void *, uint32_t id, varve_collation *out)
 {
   CHARSET_INFO *charset= get_charset(id, MYF(0));
@@ -394,6 +405,7 @@ bool find_collation(void *, uint32_t id, varve_collation *out)
   out->name= charset->coll_name.str;
   out->version= c->version.c_str();
   out->bytewise= collation_is_bytewise(charset);
+  out->letters= letters_of(charset);
   if (c->pad && c->levels.size() == 1)
   {
     out->pad_unit= uint8_t(c->levels[0].unit);
@@ -403,6 +415,23 @@ bool find_collation(void *, uint32_t id, varve_collation *out)
   out->weights= weights_callback;
   out->prefix_bytes= prefix_callback;
   return true;
+}
+
+bool collation_reads_texts(CHARSET_INFO *charset)
+{
+  // The optimizer asks often. Relaxed: the answer is always the same.
+  enum : uint8_t { NOT_ASKED, NO, YES };
+  static std::atomic<uint8_t> known[MY_ALL_CHARSETS_SIZE];
+  std::atomic<uint8_t> &answer= known[charset->number];
+  uint8_t is= answer.load(std::memory_order_relaxed);
+  if (is == NOT_ASKED)
+  {
+    if (!db)
+      return false;
+    is= varve_db_reads_texts(db, charset->number) ? YES : NO;
+    answer.store(is, std::memory_order_relaxed);
+  }
+  return is == YES;
 }
 
 void forget_collations()

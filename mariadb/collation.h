@@ -14,6 +14,9 @@ bool collation_usable(CHARSET_INFO *charset);
 // Whether texts weigh what their bytes are, so that the engine can read them back from keys.
 bool collation_is_bytewise(CHARSET_INFO *charset);
 
+// Whether indexes give texts back, if not all of them.
+bool collation_reads_texts(CHARSET_INFO *charset);
+
 // varve_options::find_collation
 bool find_collation(void *, uint32_t id, varve_collation *out);
 

@@ -329,8 +329,7 @@ int ha_varve::open_index(uint engine_index)
   my_bitmap_init(&index.uncovered, nullptr, table_share->fields);
   for (const Column &column : m_row_plan.columns())
   {
-    const varve_coverage coverage= varve_cursor_covers(index.cursor, column.number);
-    if (coverage == VARVE_COVERS_ALL || (coverage == VARVE_COVERS_UNPADDED && column.layout == Column::CHAR))
+    if (varve_cursor_covers(index.cursor, column.number))
       bitmap_set_bit(&index.covered, column.field_index);
   }
   for (uint number : {server_index(engine_index), table_share->primary_key})

@@ -5,7 +5,8 @@
 // false is passed over, and its row stays unlocked: a transaction that gives the row a key that fits has to
 // make a new entry.
 //
-// A condition on FLOAT or DOUBLE columns is asked only where it takes minus zero for zero, as keys do.
+// Where an entry can't give the values (a text in none of the forms that entries tell, a floating-point zero)
+// it is asked about the row, after that was locked or fetched.
 //
 // Filters by row ids: the server has read another index's range and knows the positions of the rows that are
 // worth a look. A secondary entry names its row, so it is asked for that, too, behind the condition. Searches
@@ -47,66 +48,11 @@ static bool reads_only(Item *condition, const TABLE *table, const MY_BITMAP *fie
   return true;
 }
 
-// Whether a part of a condition has a floating-point column of the table somewhere.
-static bool has_floats(Item *part, const TABLE *table)
-{
-  List<Item_field> items;
-  part->walk(&Item::collect_item_field_processor, false, &items);
-  List_iterator_fast<Item_field> it(items);
-  while (const Item_field *item= it++)
-  {
-    const enum_field_types type= item->field->real_type();
-    if (item->field->table == table && (type == MYSQL_TYPE_FLOAT || type == MYSQL_TYPE_DOUBLE))
-      return true;
-  }
-  return false;
-}
-
-// Whether a condition is the same of minus zero as of zero: floating-point columns are compared as they are.
-static bool ignores_sign_of_zero(Item *condition, const TABLE *table)
-{
-  if (!has_floats(condition, table))
-    return true;
-  if (condition->type() == Item::COND_ITEM)
-  {
-    List_iterator_fast<Item> it(*static_cast<Item_cond *>(condition)->argument_list());
-    while (Item *part= it++)
-      if (!ignores_sign_of_zero(part, table))
-        return false;
-    return true;
-  }
-  if (condition->type() != Item::FUNC_ITEM)
-    return false;
-  const Item_func *func= static_cast<Item_func *>(condition);
-  switch (func->functype())
-  {
-  case Item_func::EQ_FUNC:
-  case Item_func::EQUAL_FUNC:
-  case Item_func::NE_FUNC:
-  case Item_func::LT_FUNC:
-  case Item_func::LE_FUNC:
-  case Item_func::GT_FUNC:
-  case Item_func::GE_FUNC:
-  case Item_func::BETWEEN:
-  case Item_func::ISNULL_FUNC:
-  case Item_func::ISNOTNULL_FUNC:
-    break;
-  default:
-    return false;
-  }
-  for (uint i= 0; i < func->argument_count(); i++)
-    if (func->arguments()[i]->real_item()->type() != Item::FIELD_ITEM &&
-        has_floats(func->arguments()[i], table))
-      return false;
-  return true;
-}
-
 // Returns what of the condition the server has to check itself: all or nothing.
 Item *ha_varve::idx_cond_push(uint index, Item *condition)
 {
   const uint number= engine_index(index);
-  if (open_index(number) || !reads_only(condition, table, &m_indexes[number].covered) ||
-      !ignores_sign_of_zero(condition, table))
+  if (open_index(number) || !reads_only(condition, table, &m_indexes[number].covered))
     return condition;
   pushed_idx_cond= condition;
   pushed_idx_cond_keyno= index;

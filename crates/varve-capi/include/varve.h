@@ -74,14 +74,6 @@ typedef enum varve_code {
   VARVE_NULL_VALUE = 28,
 } varve_code;
 
-// How much of a column's values can be had from an index's keys.
-typedef enum varve_coverage {
-  VARVE_COVERS_NOTHING = 0,
-  // All but the spaces at their ends, and whether there were any.
-  VARVE_COVERS_UNPADDED = 1,
-  VARVE_COVERS_ALL = 2,
-} varve_coverage;
-
 // Whether a row is wanted, as far as its entry in a secondary index tells.
 typedef enum varve_verdict {
   VARVE_WANTED = 0,
@@ -141,6 +133,15 @@ typedef enum varve_flush_method {
   // Past it, where the file system can do that.
   VARVE_METHOD_O_DIRECT = 1,
 } varve_flush_method;
+
+// How a character set stores characters.
+typedef enum varve_letters {
+  // In any other way.
+  VARVE_LETTERS_UNKNOWN = 0,
+  // Each in one byte, those of ASCII as there.
+  VARVE_LETTERS_BYTES = 1,
+  VARVE_LETTERS_UTF8 = 2,
+} varve_letters;
 
 // How urgent a message is.
 typedef enum varve_log_level {
@@ -278,8 +279,9 @@ typedef struct varve_bound {
 } varve_bound;
 
 // Decides on an entry. `row` has one value for each column; those of columns of which varve_cursor_covers
-// says VARVE_COVERS_NOTHING mean nothing, and a floating-point 0 may be −0. `position` is the row's, as
-// varve_cursor_position gives it. It must not use the cursor, nor the transaction.
+// says no mean nothing. `position` is the row's, as varve_cursor_position gives it. Columns that it looks at
+// must be wanted. Where the entry can't give the values as they are in the row, it is asked about the row,
+// too, when that was locked or fetched. It must not use the cursor, nor the transaction.
 typedef enum varve_verdict (*varve_filter_fn)(void *context,
                                               const struct varve_value *row,
                                               const uint8_t *position,
@@ -364,6 +366,8 @@ typedef struct varve_collation {
   // `pad_weight` is that of a space. 0 for NO PAD. `weights` never pads.
   uint8_t pad_unit;
   uint8_t pad_weight[4];
+  // How characters are stored. If that is known, entries of indexes may give texts back.
+  enum varve_letters letters;
   // The functions' first argument.
   void *context;
   // Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not
@@ -669,8 +673,9 @@ enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t inde
 
 void varve_cursor_close(struct varve_cursor *cursor);
 
-// How much of the values of a column can be had from the index's keys alone.
-enum varve_coverage varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
+// Whether the values of a column can be had from the index's entries alone, if not from all of them: rows of
+// others are fetched.
+bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 
 // Says whether the caller will look at no other columns of the rows that it searches for from now on than at
 // those that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
@@ -790,6 +795,9 @@ enum varve_code varve_db_open(const char *dir, const struct varve_options *optio
 // Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be
 // closed before. The handle is gone even if this fails; the next open then recovers.
 enum varve_code varve_db_close(struct varve_db *db);
+
+// Whether entries of indexes give texts of this collation back, if not all of them. False if there is none.
+bool varve_db_reads_texts(const struct varve_db *db, uint32_t collation);
 
 // Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if
 // there is one of that name, or a file is in the way; VARVE_INVALID for a data directory that can't be one,

@@ -1,10 +1,30 @@
 //! Collations that the caller brings: C functions behind the engine's `Weigh`.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-use varve::{Collation, CollationId, Error, Pad, Weigh};
+use varve::{Collation, CollationId, Error, Letters, Pad, Weigh};
+
+use crate::choice::{choice, chosen};
+
+/// How a character set stores characters.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_letters {
+    /// In any other way.
+    VARVE_LETTERS_UNKNOWN = 0,
+    /// Each in one byte, those of ASCII as there.
+    VARVE_LETTERS_BYTES = 1,
+    VARVE_LETTERS_UTF8 = 2,
+}
+
+choice!(
+    varve_letters: VARVE_LETTERS_UNKNOWN,
+    VARVE_LETTERS_BYTES,
+    VARVE_LETTERS_UTF8
+);
 
 /// A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
 ///
@@ -23,6 +43,8 @@ pub struct varve_collation {
     /// `pad_weight` is that of a space. 0 for NO PAD. `weights` never pads.
     pub pad_unit: u8,
     pub pad_weight: [u8; 4],
+    /// How characters are stored. If that is known, entries of indexes may give texts back.
+    pub letters: MaybeUninit<varve_letters>,
     /// The functions' first argument.
     pub context: *mut c_void,
     /// Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not
@@ -54,6 +76,7 @@ struct Functions {
     context: *mut c_void,
     weights: Option<WeightsFn>,
     prefix_bytes: PrefixFn,
+    letters: Letters,
 }
 
 // SAFETY: the caller promises that the functions may be called from any thread with this context.
@@ -88,6 +111,10 @@ impl Weigh for Functions {
         // SAFETY: the pointer has that many bytes.
         unsafe { (self.prefix_bytes)(self.context, text.as_ptr(), text.len(), chars) }
     }
+
+    fn letters(&self) -> Letters {
+        self.letters
+    }
 }
 
 /// The engine's collation from C's.
@@ -121,6 +148,11 @@ unsafe fn collation(c: &varve_collation) -> varve::Result<Collation> {
         context: c.context,
         weights: c.weights,
         prefix_bytes,
+        letters: match chosen("the collation's letters", c.letters)? {
+            varve_letters::VARVE_LETTERS_UNKNOWN => Letters::Unknown,
+            varve_letters::VARVE_LETTERS_BYTES => Letters::Bytes,
+            varve_letters::VARVE_LETTERS_UTF8 => Letters::Utf8,
+        },
     });
     if c.bytewise {
         Collation::bytewise(id, name, pad, functions)
@@ -179,6 +211,7 @@ impl Finder {
             bytewise: false,
             pad_unit: 0,
             pad_weight: [0; 4],
+            letters: MaybeUninit::new(varve_letters::VARVE_LETTERS_UNKNOWN),
             context: ptr::null_mut(),
             weights: None,
             prefix_bytes: None,

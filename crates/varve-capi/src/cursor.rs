@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-use varve::{Cursor, Datum, DatumBuf, Error, KeyMatch, LockMode, Readable, Table, Transaction};
+use varve::{Cursor, Datum, DatumBuf, Error, KeyMatch, LockMode, Table, Transaction};
 
 use crate::choice::{choice, chosen};
 use crate::error::guard;
@@ -70,19 +70,10 @@ pub enum varve_verdict {
     VARVE_INTERRUPT = 2,
 }
 
-/// How much of a column's values can be had from an index's keys.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum varve_coverage {
-    VARVE_COVERS_NOTHING = 0,
-    /// All but the spaces at their ends, and whether there were any.
-    VARVE_COVERS_UNPADDED = 1,
-    VARVE_COVERS_ALL = 2,
-}
-
 /// Decides on an entry. `row` has one value for each column; those of columns of which varve_cursor_covers
-/// says VARVE_COVERS_NOTHING mean nothing, and a floating-point 0 may be −0. `position` is the row's, as
-/// varve_cursor_position gives it. It must not use the cursor, nor the transaction.
+/// says no mean nothing. `position` is the row's, as varve_cursor_position gives it. Columns that it looks at
+/// must be wanted. Where the entry can't give the values as they are in the row, it is asked about the row,
+/// too, when that was locked or fetched. It must not use the cursor, nor the transaction.
 pub type varve_filter_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -102,7 +93,7 @@ struct Filter {
     ) -> MaybeUninit<varve_verdict>,
     context: *mut c_void,
     row: Vec<varve_value>,
-    key_columns: Vec<(usize, Readable)>,
+    key_columns: Vec<(usize, bool)>,
 }
 
 // SAFETY: a cursor's handle is used by one thread at a time, and the filter only through it.
@@ -272,21 +263,14 @@ pub unsafe extern "C" fn varve_cursor_close(cursor: *mut varve_cursor) {
     drop(unsafe { Box::from_raw(cursor) });
 }
 
-/// How much of the values of a column can be had from the index's keys alone.
+/// Whether the values of a column can be had from the index's entries alone, if not from all of them: rows of
+/// others are fetched.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_cursor_covers(
-    cursor: *const varve_cursor,
-    column: u32,
-) -> varve_coverage {
+pub unsafe extern "C" fn varve_cursor_covers(cursor: *const varve_cursor, column: u32) -> bool {
     // SAFETY: CAPI-2.
     let c = unsafe { &*cursor };
-    let parts = c.rows.key_columns().iter();
-    let of_column = parts.filter(|(c, _)| *c == column as usize);
-    match of_column.map(|(_, readable)| *readable).max() {
-        None | Some(Readable::No) => varve_coverage::VARVE_COVERS_NOTHING,
-        Some(Readable::Unpadded) => varve_coverage::VARVE_COVERS_UNPADDED,
-        Some(Readable::Whole) => varve_coverage::VARVE_COVERS_ALL,
-    }
+    let is_it = |&(c, is_readable): &(usize, bool)| c == column as usize && is_readable;
+    c.rows.key_columns().iter().any(is_it)
 }
 
 /// Says whether the caller will look at no other columns of the rows that it searches for from now on than at

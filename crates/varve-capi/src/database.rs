@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{
-    ConstraintPrefix, Database, FlushLog, FlushMethod, ForeignKeyChecks, LogLevel, Options,
-    PurgeOptions, Table,
+    CollationId, ConstraintPrefix, Database, FlushLog, FlushMethod, ForeignKeyChecks, LogLevel,
+    Options, PurgeOptions, Table,
 };
 
 use crate::choice::{choice, chosen};
@@ -348,6 +348,14 @@ pub unsafe extern "C" fn varve_db_close(db: *mut varve_db) -> varve_code {
     // SAFETY: CAPI-2; the box came from varve_db_open.
     let db = unsafe { Box::from_raw(db) };
     guard_without_database(|| db.0.close().map(|()| VARVE_OK))
+}
+
+/// Whether entries of indexes give texts of this collation back, if not all of them. False if there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_reads_texts(db: *const varve_db, collation: u32) -> bool {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    db.0.reads_texts(CollationId(collation)).unwrap_or(false)
 }
 
 /// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if

@@ -2,7 +2,7 @@
 //!
 //! The values point into the cursor's copy of a row; or into `values`, if the index's key gave them.
 
-use varve::{Cursor, DatumBuf, KeyField, Peeked, Readable};
+use varve::{Cursor, DatumBuf, KeyField, Peeked};
 
 use crate::value::varve_value;
 
@@ -15,7 +15,7 @@ pub(crate) struct RowsForC {
     wanted: Vec<usize>,
     keys_suffice: bool,
     /// See `Cursor::key_columns`.
-    key_columns: Vec<(usize, Readable)>,
+    key_columns: Vec<(usize, bool)>,
     /// See `Cursor::key_fields`.
     key_fields: Vec<KeyField>,
     /// Those that are read, if they give everything that is wanted of a key.
@@ -53,7 +53,7 @@ impl RowsForC {
         self.rows.as_ptr()
     }
 
-    pub fn key_columns(&self) -> &[(usize, Readable)] {
+    pub fn key_columns(&self) -> &[(usize, bool)] {
         &self.key_columns
     }
 
@@ -79,7 +79,7 @@ impl RowsForC {
         self.clear();
         let readable = |column: &&usize| {
             let mut columns = self.key_columns.iter();
-            columns.any(|(c, readable)| c == *column && *readable != Readable::No)
+            columns.any(|(c, readable)| c == *column && *readable)
         };
         let field = |column: &usize| {
             let mut fields = self.key_fields.iter().copied();
@@ -178,9 +178,9 @@ fn point_to(fields: &[KeyField], mut values: &[u8], row: &mut [varve_value]) {
 
 /// Puts the values of an entry where their columns stand in a row.
 #[inline]
-pub(crate) fn fill(row: &mut [varve_value], key_columns: &[(usize, Readable)], values: &DatumBuf) {
+pub(crate) fn fill(row: &mut [varve_value], key_columns: &[(usize, bool)], values: &DatumBuf) {
     for (&(column, readable), value) in key_columns.iter().zip(values.iter()) {
-        if readable != Readable::No {
+        if readable {
             row[column] = varve_value::of(value);
         }
     }

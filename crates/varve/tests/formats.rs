@@ -16,14 +16,14 @@ use varve::internals::io::{Disk, OpenMode};
 use varve::internals::redo::{FORMAT_VERSION, OLDEST_VERSION};
 use varve::offline::{Grade, check_on};
 use varve::{
-    ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table,
-    TableDef, Transaction, Value, Xid,
+    CollationId, ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options,
+    Result, Table, TableDef, Transaction, Value, Xid,
 };
 use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 4] = [4, 5, 6, 7];
+const VERSIONS: [u32; 5] = [4, 5, 6, 7, 8];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -118,9 +118,74 @@ fn crashed_rows(is_committed: bool) -> Vec<(i64, i64)> {
     rows
 }
 
+/// Texts of several forms, one of which has become another one of the same weights.
+const WORDS: [(&str, &str); 4] = [
+    ("one", "Two Words"),
+    ("three", "CAPITAL"),
+    ("four", "ODd"),
+    ("five", "six"),
+];
+
+fn make_words(db: &Database) {
+    let def = TableDef::new("b/words")
+        .column("id", ColumnType::text_in(CollationId::ASCII_CI, 10))
+        .column("word", ColumnType::text_in(CollationId::UTF8_CI, 20))
+        .primary(&["id"])
+        .index("by_word", &["word"]);
+    let table = db.create_table(&def).unwrap();
+    let row = |id: &str, word: &str| {
+        let values = [Value::Text(id.into()), Value::Text(word.into())];
+        table.def().row(&values).unwrap()
+    };
+    let mut trx = begin(db);
+    for (id, word) in WORDS {
+        trx.insert(&table, &row(id, &word.to_uppercase()).datums())
+            .unwrap();
+        let mut cursor = table.cursor(0).unwrap();
+        let key = [Some(id.as_bytes())];
+        assert!(
+            cursor
+                .seek(&mut trx, &key, KeyMatch::Exact, LockMode::Exclusive)
+                .unwrap()
+        );
+        trx.update(&table, &cursor, &row(id, word).datums())
+            .unwrap();
+    }
+    trx.commit().unwrap();
+}
+
+/// What the entries say, and the row where they don't.
+fn check_words(db: &Database, of: &str) {
+    let table = db.table("b/words").unwrap();
+    let mut trx = begin(db);
+    let mut cursor = table.cursor(1).unwrap();
+    cursor.set_keys_suffice(true);
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut found = Vec::new();
+    while more {
+        let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+        let of_entry = cursor.key_values().unwrap();
+        let of_entry = of_entry.map(|values| (text(values.get(1)), text(values.get(0))));
+        found.push(of_entry.unwrap_or_else(|| {
+            let row = cursor.row().unwrap();
+            assert_eq!(
+                row.get(1),
+                Some(&b"ODd"[..]),
+                "{of}: an entry without a form"
+            );
+            (text(row.get(0)), text(row.get(1)))
+        }));
+        more = cursor.next(&mut trx).unwrap();
+    }
+    let mut want = WORDS.map(|(id, word)| (id.to_owned(), word.to_owned()));
+    want.sort_by_key(|(_, word)| word.to_lowercase());
+    assert_eq!(found, want, "{of}");
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
+    make_words(&db);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -301,9 +366,13 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     tables.sort();
     let late = (name == "crashed").then_some("b/late");
     let loaded = (name == "crashed" && version >= 7).then_some("b/loaded");
-    let others = late.into_iter().chain(loaded).chain(["b/other"]);
+    let words = (version >= 8).then_some("b/words");
+    let others = (late.into_iter().chain(loaded))
+        .chain(["b/other"])
+        .chain(words);
     let names: Vec<_> = ["a/t"].into_iter().chain(others).collect();
     assert_eq!(tables, names, "{of}");
+    words.into_iter().for_each(|_| check_words(&db, of));
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
     }

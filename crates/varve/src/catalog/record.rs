@@ -4,6 +4,7 @@
 //! which is the tail of the entry's key (docs/format.md).
 
 use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56};
+use crate::row::FORM_BITS;
 
 /// Flag of a record or entry that is deleted for everybody who sees its TrxId.
 pub const DELETED: u8 = 1;
@@ -57,6 +58,15 @@ pub struct EntryRecord {
 }
 
 impl EntryRecord {
+    /// Of a live entry with these forms of its texts, whoever will write it.
+    pub fn new(forms: u8, clustered_key_len: usize) -> EntryRecord {
+        EntryRecord {
+            flags: forms,
+            trx: TrxId(0),
+            clustered_key_len: clustered_key_len as u16,
+        }
+    }
+
     pub fn decode(payload: &[u8]) -> Option<EntryRecord> {
         (payload.len() == ENTRY_LEN).then(|| EntryRecord {
             flags: payload[0],
@@ -67,6 +77,11 @@ impl EntryRecord {
 
     pub fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
+    }
+
+    /// The forms of its texts, as in its flags.
+    pub fn forms(&self) -> u8 {
+        self.flags & FORM_BITS
     }
 
     /// Its writer put it where there was none.

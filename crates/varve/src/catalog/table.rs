@@ -16,7 +16,7 @@ use crate::catalog::links::Links;
 use crate::catalog::{ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageOp, PageType, page_type};
-use crate::row::{Collations, ColumnType, Datum, KeyCodec, RowFormat, RowRef, row_id_of};
+use crate::row::{Collations, ColumnType, Datum, Forms, KeyCodec, RowFormat, RowRef, row_id_of};
 use crate::space::Spaces;
 
 /// The page of each table's tablespace that holds its counters (docs/format.md).
@@ -40,6 +40,8 @@ pub struct OpenIndex {
     pub created_by: TrxId,
     pub tree: Tree,
     pub codec: KeyCodec,
+    /// That of the clustered key at the end of an entry's key, if either has texts that have forms.
+    tail: Option<KeyCodec>,
 }
 
 impl OpenIndex {
@@ -51,6 +53,9 @@ impl OpenIndex {
         tree: Tree,
         collations: &Collations,
     ) -> Result<OpenIndex> {
+        let codec = def.key_codec(index, collations)?;
+        let tail = def.key_codec(&def.primary, collations)?;
+        let has_texts = codec.texts() + tail.texts() > 0;
         Ok(OpenIndex {
             id: index.id,
             name: index.name.clone(),
@@ -58,8 +63,33 @@ impl OpenIndex {
             unique: index.unique,
             created_by: index.created_by,
             tree,
-            codec: def.key_codec(index, collations)?,
+            codec,
+            tail: has_texts.then_some(tail),
         })
+    }
+
+    /// The forms of the texts of an entry of this secondary index, as they stand in its flags: `own` is its
+    /// own key, made of these values, and `clustered` the row's (KEY-6).
+    #[inline]
+    pub fn forms<'a>(
+        &self,
+        own: &[u8],
+        clustered: &[u8],
+        column: impl Fn(usize) -> Datum<'a>,
+    ) -> Result<u8> {
+        let Some(tail) = &self.tail else {
+            return Ok(0);
+        };
+        let mut forms = Forms::new(self.codec.texts() + tail.texts(), 0);
+        let own = self.codec.set_forms(own, &column, &mut forms);
+        own.and_then(|()| tail.set_forms(clustered, column, &mut forms))
+            .map_err(|d| Error::invalid(format!("a key of index {}: {d:?}", self.name)))?;
+        Ok(forms.bits())
+    }
+
+    /// Whether texts of the clustered key have forms in this index's entries.
+    pub fn has_clustered_texts(&self) -> bool {
+        self.tail.as_ref().is_some_and(|tail| tail.texts() > 0)
     }
 
     /// The error for a damaged record on a page of the index that the caller has latched.

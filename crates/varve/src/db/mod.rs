@@ -34,7 +34,7 @@ use crate::io::{DirLock, Disk, RealDisk};
 use crate::purge::Purge;
 use crate::recovery::{Indexer, Progress as RecoveryProgress, Recovery};
 use crate::redo::LogWriter;
-use crate::row::{Collation, Datum};
+use crate::row::{Collation, CollationId, Datum};
 use crate::table::{
     CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, insert_rows,
     lock_search_key, update_row,
@@ -235,6 +235,16 @@ impl Database {
     /// Registers a collation for text columns. Tables that use it must not be in use yet.
     pub fn register_collation(&self, collation: Collation) -> Result<()> {
         self.inner.ddl.collations.register(collation)
+    }
+
+    /// Whether entries of indexes give texts of a collation back, if not all of them.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub fn reads_texts(&self, collation: CollationId) -> Result<bool> {
+        let collation = self.inner.ddl.collations.get(collation)?;
+        Ok(collation.reads_texts())
     }
 
     /// Changes when commits become durable.

@@ -19,7 +19,6 @@
 use crate::base::{Error, Result, RollPtr, Sabotage, TrxId, TrxNo};
 use crate::catalog::{ChainWalk, EntryRecord, OpenTable, ROW_AT};
 use crate::history::{Kind, Members, Put, Store};
-use crate::row::DatumBuf;
 use crate::table::{AfterCut, Cuts, read_leaf, row_record};
 use crate::txn::{Core, Member};
 use crate::undo::{Previous, UndoKind, UndoRecord, UndoTarget};
@@ -43,7 +42,6 @@ pub(super) struct CopyScratch {
     row: Vec<u8>,
     version: Vec<u8>,
     wanted: Vec<Wanted>,
-    parts: DatumBuf,
     value: Vec<u8>,
     copied: u64,
     /// Superseded versions that no member needs.
@@ -194,8 +192,7 @@ impl<'a> Copying<'a> {
             let Some(index) = table.index(item.index) else {
                 return Ok(());
             };
-            scratch.parts.clear();
-            let own = index.codec.decode(key, &mut scratch.parts);
+            let own = index.codec.own_len(key);
             let own = own.map_err(|d| index.damage_at(key, d.expected, d.found))?;
             let entry = EntryRecord {
                 flags,

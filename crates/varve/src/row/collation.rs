@@ -27,11 +27,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
 use crate::base::{Error, Result, fnv1a};
+
+use super::letters::Alphabet;
 
 /// A collation's number in a database. Numbers from `1 << 31` are the library's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +55,22 @@ pub trait Weigh: Send + Sync {
 
     /// How many bytes the first `chars` characters of `text` take, at most `text.len()`.
     fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize;
+
+    /// How characters are stored. If that is known, indexes may give texts back.
+    fn letters(&self) -> Letters {
+        Letters::Unknown
+    }
+}
+
+/// How a character set stores characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Letters {
+    /// In any other way.
+    #[default]
+    Unknown,
+    /// Each in one byte, those of ASCII as there.
+    Bytes,
+    Utf8,
 }
 
 /// How texts of different length compare.
@@ -84,6 +102,8 @@ pub struct Collation {
     identity: bool,
     fingerprint: u64,
     functions: Arc<dyn Weigh>,
+    /// Made when an index asks for it first.
+    alphabet: Arc<OnceLock<Option<Arc<Alphabet>>>>,
 }
 
 impl Collation {
@@ -131,6 +151,7 @@ impl Collation {
             identity,
             fingerprint: 0,
             functions,
+            alphabet: Arc::default(),
         };
         c.fingerprint = fingerprint(&c, version);
         Ok(c)
@@ -157,6 +178,7 @@ impl Collation {
             identity: true,
             fingerprint: 0,
             functions: Arc::new(AsciiCi),
+            alphabet: Arc::default(),
         }
     }
 
@@ -172,6 +194,25 @@ impl Collation {
 
     pub fn is_bytewise(&self) -> bool {
         self.identity
+    }
+
+    /// See [`Weigh::letters`].
+    pub fn letters(&self) -> Letters {
+        self.functions.letters()
+    }
+
+    /// What weights say of texts; `None` if they say the whole text anyway, or nothing.
+    pub(super) fn alphabet(&self) -> Option<Arc<Alphabet>> {
+        if self.is_stand_in() || (self.identity && self.pad == Pad::None) {
+            return None;
+        }
+        let alphabet = || Alphabet::of(self).map(Arc::new);
+        self.alphabet.get_or_init(alphabet).clone()
+    }
+
+    /// Whether texts can be had from weights, if not all of them.
+    pub fn reads_texts(&self) -> bool {
+        self.identity || self.alphabet().is_some()
     }
 
     /// Appends the weights of `text`, without padding.
@@ -399,6 +440,10 @@ impl Weigh for AsciiCi {
     fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize {
         chars.min(text.len())
     }
+
+    fn letters(&self) -> Letters {
+        Letters::Bytes
+    }
 }
 
 struct Utf8Ci;
@@ -424,6 +469,10 @@ impl Weigh for Utf8Ci {
 
     fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize {
         utf8_prefix_bytes(text, chars)
+    }
+
+    fn letters(&self) -> Letters {
+        Letters::Utf8
     }
 }
 

@@ -13,18 +13,22 @@
 //! start with the encoding of those n values: a search by fewer parts is a search by prefix, and
 //! [`successor`] of the prefix is where it ends.
 //!
-//! A key gives values back as far as [`Readable`] says. It can't say which zero a floating-point value was,
-//! because −0 and 0 are equal, in unique indexes, too:
+//! A key gives values back: all but beginnings of values, and texts whose entries have no room to say in
+//! which form they are (`letters`). It can't say which zero a floating-point value was, because −0 and 0 are
+//! equal, in unique indexes, too:
 //!
-//! - **KEY-5** A key without floating-point zeros gives each [`Whole`](Readable::Whole) value as it was
-//!   stored. Whoever wants values of another one reads the row.
+//! - **KEY-5** An entry whose wanted values are no floating-point zeros and no texts of form 0 gives them as
+//!   they were stored. Whoever wants values of another one reads the row.
 //!
 //! - **KEY-3** The own parts of a key are at most [`MAX_KEY_BYTES`] long, a secondary entry's key with its
 //!   clustered key as long as a page of its tree permits (`page::max_key`); longer ones are refused when a
 //!   row is written, not when it is searched.
 
+use std::sync::Arc;
+
 use crate::base::{Error, Result};
 
+use super::letters::{Alphabet, Forms};
 use super::memcmp;
 use super::{
     Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
@@ -57,22 +61,24 @@ pub(super) struct PartCodec {
     /// Characters of a text, bytes of anything else; `usize::MAX` for the whole value.
     pub(super) prefix: usize,
     pub(super) kind: Kind,
-    /// See [`KeyCodec::readable`].
-    pub(super) readable: Readable,
+    /// The part is of a whole value.
+    pub(super) is_whole: bool,
+    /// What a text's weights say, if its value is had by them.
+    letters: Option<Arc<Alphabet>>,
     /// For messages.
     def: ColumnDef,
 }
 
-/// Whether the value of a part can be read back from a key; greater is more of it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// How far the value of a part can be read back from an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readable {
-    /// Not at all: beginnings of values, and texts whose weights are not their bytes.
+    /// Not at all: beginnings of values, and texts whose weights say no letters.
     No,
-    /// All but the spaces at its end, and whether there were any: texts that are padded, under collations
-    /// that weigh bytes.
-    Unpadded,
-    /// As it was stored; floating point only where the key has no zeros (KEY-5).
-    Whole,
+    /// Unless it is zero, which may be −0: floating point.
+    UnlessZero,
+    /// If the entry has the form of the text: see the module `letters`.
+    InForm,
+    Always,
 }
 
 #[derive(Clone, Debug)]
@@ -118,9 +124,10 @@ impl KeyCodec {
                 nullable: def.nullable,
                 flip: if p.descending { 0xff } else { 0 },
                 prefix,
-                readable: match prefix {
-                    usize::MAX => kind.readable(),
-                    _ => Readable::No,
+                is_whole: prefix == usize::MAX,
+                letters: match &kind {
+                    Kind::Text(collation) if prefix == usize::MAX => collation.alphabet(),
+                    _ => None,
                 },
                 kind,
                 def: def.clone(),
@@ -229,35 +236,85 @@ impl KeyCodec {
             .all(|p| old.get(p.column) == new[p.column])
     }
 
-    /// Can the value of part `part` be read back from a key?
+    /// How far the value of part `part` can be read back from a key.
     pub fn readable(&self, part: usize) -> Readable {
-        self.parts[part].readable
-    }
-
-    /// Does the index have floating-point columns? Then a key may be one that is not exact.
-    pub fn has_floats(&self) -> bool {
-        self.parts.iter().any(|p| p.kind.is_float())
-    }
-
-    /// Are the floating-point values that [`decode`](Self::decode) reads from `key` those that were stored?
-    /// Zeros may have been −0 (KEY-5). Total on any bytes.
-    pub fn is_exact(&self, key: &[u8]) -> Result<bool, Damage> {
-        let (mut at, mut value) = (0, Vec::new());
-        for part in &self.parts {
-            value.clear();
-            let (len, is_value) = part.decode(&key[at..], part.readable, &mut value)?;
-            if is_value && part.kind.is_float() && value.iter().all(|b| *b == 0) {
-                return Ok(false);
-            }
-            at += len;
+        let part = &self.parts[part];
+        match part.kind {
+            _ if !part.is_whole => Readable::No,
+            Kind::Float | Kind::Double => Readable::UnlessZero,
+            Kind::Text(_) if part.letters.is_some() => Readable::InForm,
+            Kind::Text(ref c) if !c.is_bytewise() => Readable::No,
+            _ => Readable::Always,
         }
-        Ok(true)
+    }
+
+    /// How many parts are texts that have a form.
+    pub fn texts(&self) -> usize {
+        let texts = self.parts.iter().filter(|part| part.letters.is_some());
+        texts.count()
+    }
+
+    /// Sets the forms of the texts in `key`, which was made of these values (KEY-6).
+    pub fn set_forms<'a>(
+        &self,
+        key: &[u8],
+        column: impl Fn(usize) -> Datum<'a>,
+        forms: &mut Forms,
+    ) -> Result<(), Damage> {
+        let (mut at, mut texts) = (0, self.texts());
+        let mut weights = Vec::new();
+        for part in &self.parts {
+            if texts == 0 {
+                break;
+            }
+            weights.clear();
+            let rest = &key[at..];
+            at += match &part.letters {
+                Some(letters) => {
+                    texts -= 1;
+                    let (len, _) = part.decode(rest, true, &mut weights)?;
+                    forms.set(|most| match column(part.column) {
+                        Some(text) => letters.form_of(&weights, text, most),
+                        // NULL is read as such.
+                        None => 1,
+                    });
+                    len
+                }
+                None => part.decode(rest, false, &mut weights)?.0,
+            };
+        }
+        Ok(())
+    }
+
+    /// Is the value of part `part` in `key` a floating-point zero? Total on any bytes.
+    pub fn is_zero(&self, key: &[u8], part: usize) -> Result<bool, Damage> {
+        let (mut at, mut value) = (0, Vec::new());
+        for part in &self.parts[..part] {
+            at += part.decode(&key[at..], false, &mut value)?.0;
+        }
+        value.clear();
+        let (_, is_value) = self.parts[part].decode(&key[at..], true, &mut value)?;
+        Ok(is_value && value.iter().all(|b| *b == 0))
+    }
+
+    /// How many bytes the own parts of `key` take. Total on any bytes.
+    pub fn own_len(&self, key: &[u8]) -> Result<usize, Damage> {
+        let (mut at, mut unused) = (0, Vec::new());
+        for part in &self.parts {
+            at += part.decode(&key[at..], false, &mut unused)?.0;
+        }
+        Ok(at)
     }
 
     /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those that are not
-    /// [`readable`](Self::readable), and returns how many bytes they took. The clustered key of a secondary
-    /// entry follows there. Total on any bytes.
-    pub fn decode(&self, key: &[u8], out: &mut DatumBuf) -> Result<usize, Damage> {
+    /// [`readable`](Self::readable) and texts of form 0, and returns how many bytes they took. The clustered
+    /// key of a secondary entry follows there. Total on any bytes.
+    pub fn decode(
+        &self,
+        key: &[u8],
+        forms: &mut Forms,
+        out: &mut DatumBuf,
+    ) -> Result<usize, Damage> {
         let mut at = 0;
         for part in &self.parts {
             if let (Kind::Int { bytes, signed }, false) = (&part.kind, part.nullable) {
@@ -269,7 +326,10 @@ impl KeyCodec {
                 at += bytes;
                 continue;
             }
-            at += out.try_push_part(|bytes| part.decode(&key[at..], part.readable, bytes))?;
+            at += out.try_push_part(|bytes| match &part.letters {
+                Some(letters) => part.decode_text(&key[at..], letters, forms.take(), bytes),
+                None => part.decode(&key[at..], part.is_readable(), bytes),
+            })?;
         }
         Ok(at)
     }
@@ -285,25 +345,10 @@ impl KeyCodec {
         let mut unused = Vec::new();
         for part in &self.parts {
             let rest = key.get(at..).unwrap_or_default();
-            at += part.decode(rest, Readable::No, &mut unused)?.0;
+            at += part.decode(rest, false, &mut unused)?.0;
             ends.push(at);
         }
         Ok(())
-    }
-}
-
-impl Kind {
-    /// How much of a value a key holds that has all of it.
-    fn readable(&self) -> Readable {
-        match self {
-            Kind::Text(c) if !c.is_bytewise() => Readable::No,
-            Kind::Text(c) if c.pad() != Pad::None => Readable::Unpadded,
-            _ => Readable::Whole,
-        }
-    }
-
-    fn is_float(&self) -> bool {
-        matches!(self, Kind::Float | Kind::Double)
     }
 }
 
@@ -378,13 +423,37 @@ impl PartCodec {
         }
     }
 
-    /// Reads the part at the start of `key` into `out`; how many bytes it took, and whether it is a value
-    /// (not NULL, not unreadable).
+    /// The part alone says the value, but for the sign of zero.
+    fn is_readable(&self) -> bool {
+        self.is_whole && !matches!(&self.kind, Kind::Text(c) if !c.is_bytewise())
+    }
+
+    /// As `decode`, of a text in this form.
+    fn decode_text(
+        &self,
+        key: &[u8],
+        letters: &Alphabet,
+        form: u8,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, bool), Damage> {
+        let mut weights = Vec::new();
+        let (len, is_value) = self.decode(key, form != 0, &mut weights)?;
+        if is_value && !letters.text_of(&weights, form, out) {
+            return Err(Damage::new(
+                "the weights of a text of its form",
+                form.into(),
+            ));
+        }
+        Ok((len, is_value))
+    }
+
+    /// Reads the part at the start of `key` into `out`, of a text its weights; how many bytes it took, and
+    /// whether it is a value: not NULL, and wanted.
     #[inline]
     fn decode(
         &self,
         key: &[u8],
-        readable: Readable,
+        readable: bool,
         out: &mut Vec<u8>,
     ) -> Result<(usize, bool), Damage> {
         let mut head = 0;
@@ -397,7 +466,6 @@ impl PartCodec {
             }
         }
         let rest = &key[head..];
-        let readable = readable != Readable::No;
         let fixed = |len: usize| {
             rest.get(..len)
                 .ok_or(Damage::new("a whole key part", rest.len()))

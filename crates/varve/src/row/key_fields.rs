@@ -7,7 +7,7 @@
 //! [`KeyCodec::decode`].
 
 use super::key::{Kind, PartCodec};
-use super::{Damage, KeyCodec, Readable};
+use super::{Damage, KeyCodec};
 
 /// One value at a constant place in the keys of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ impl KeyCodec {
                 Kind::Float | Kind::Double => None,
                 _ => Some(FieldKind::Bytes),
             };
-            if let (Some(kind), Readable::Whole) = (kind, part.readable) {
+            if let (Some(kind), true) = (kind, part.is_whole) {
                 out.push(KeyField {
                     column: part.column,
                     at,

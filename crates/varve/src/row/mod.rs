@@ -18,6 +18,7 @@ mod external;
 mod format;
 mod key;
 mod key_fields;
+mod letters;
 mod memcmp;
 mod row_ref;
 mod types;
@@ -26,7 +27,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use collation::{Collation, CollationId, Collations, FindCollation, Pad, Weigh};
+pub use collation::{Collation, CollationId, Collations, FindCollation, Letters, Pad, Weigh};
 pub use datum_buf::DatumBuf;
 pub use external::{EXTERNAL_REF_BYTES, ExternalRef, ExternalValues};
 pub use format::{MAX_ROW_BYTES, MAX_SHORT_BYTES, Moved, RowFormat};
@@ -35,6 +36,7 @@ pub use key::{
     successor,
 };
 pub use key_fields::KeyField;
+pub use letters::{FORM_BITS, Forms};
 pub use row_ref::RowRef;
 pub use types::{ColumnDef, ColumnType, Damage, Datum, GoneColumn, KeyPart};
 pub use value::Value;

@@ -9,11 +9,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::{Error, PageNo, TrxId};
 
-fn without_spaces_at_end(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|b| *b != b' ');
-    &text[..end.map_or(0, |at| at + 1)]
-}
-
 /// Short texts of few characters: equal, nearly equal and padded ones are frequent.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let c = prop_oneof![
@@ -278,25 +273,33 @@ proptest! {
         let own = key.len();
         key.extend(&tail);
         let mut out = DatumBuf::new();
-        prop_assert_eq!(codec.decode(&key, &mut out), Ok(own));
+        let of_row = |c: usize| rows[0][c].as_deref();
+        let mut forms = Forms::new(codec.texts(), 0);
+        codec.set_forms(&key[..own], of_row, &mut forms).unwrap();
+        let forms = Forms::new(codec.texts(), forms.bits());
+        let mut of_texts = forms;
+        prop_assert_eq!(codec.decode(&key, &mut { forms }, &mut out), Ok(own));
+        prop_assert_eq!(codec.own_len(&key), Ok(own));
         for (i, part) in parts.iter().enumerate() {
             let stored = rows[0][part.column].as_deref();
             let want = match codec.readable(i) {
                 Readable::No => None,
-                Readable::Unpadded => stored.map(without_spaces_at_end),
-                Readable::Whole => stored,
+                // KEY-6.
+                Readable::InForm => stored.filter(|_| of_texts.take() != 0),
+                Readable::Always | Readable::UnlessZero => stored,
             };
-            let is_float = matches!(columns[part.column].ty, ColumnType::Float | ColumnType::Double);
+            let is_float = codec.readable(i) == Readable::UnlessZero;
             let is_zero = |v: &[u8]| v[..v.len() - 1].iter().all(|b| *b == 0) && v[v.len() - 1] & 0x7f == 0;
             if is_float && want.is_some_and(is_zero) {
-                prop_assert!(!codec.is_exact(&key).unwrap(), "KEY-5");
+                prop_assert!(codec.is_zero(&key, i).unwrap(), "KEY-5");
                 prop_assert!(out.get(i).unwrap().iter().all(|b| *b == 0));
                 continue;
             }
+            prop_assert!(!is_float || !codec.is_zero(&key, i).unwrap());
             prop_assert_eq!(out.get(i), want);
         }
         for len in 0..own {
-            prop_assert!(codec.decode(&key[..len], &mut out).is_err(), "cut at {}", len);
+            prop_assert!(codec.decode(&key[..len], &mut { forms }, &mut out).is_err(), "cut at {}", len);
         }
         // Fields say the same (KEY-4), wherever the key begins.
         for at in [0, 3] {
@@ -319,10 +322,7 @@ proptest! {
                 let column = &columns[part.column];
                 !column.nullable && column.ty.fixed_len().is_some()
             });
-            let readable = constant.filter(|(i, part)| {
-                let is_float = matches!(columns[part.column].ty, ColumnType::Float | ColumnType::Double);
-                !is_float && codec.readable(*i) == Readable::Whole
-            });
+            let readable = constant.filter(|(i, _)| codec.readable(*i) == Readable::Always);
             let readable = readable.count();
             prop_assert_eq!(fields.len(), readable);
         }
@@ -351,7 +351,9 @@ proptest! {
                 prop_assert!(columns.map(<[u8]>::len).sum::<usize>() <= bytes.len());
                 prop_assert!(row.external_columns().count() * EXTERNAL_REF_BYTES <= bytes.len());
             }
-            let _ = codec.decode(bytes, &mut out);
+            // Forms that the key has not, most often.
+            let mut forms = Forms::new(codec.texts(), bytes.first().copied().unwrap_or(0));
+            let _ = codec.decode(bytes, &mut forms, &mut out);
         }
     }
 }

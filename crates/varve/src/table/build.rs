@@ -227,7 +227,8 @@ fn sort_entries(
     let mut cursor = Cursor::open(table.clone(), 0)?;
     // What keys are made of is fetched below.
     cursor.set_wanted_columns(Some(&vec![false; table.def.columns.len()]));
-    let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
+    let mut codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
+    codecs.push(&table.clustered.codec);
     let mut values = ExternalValues::default();
     let mut entry = Entry::default();
     let core = seen.core().clone();
@@ -354,12 +355,12 @@ impl Entry {
     ) -> Result<()> {
         self.key.clear();
         index.codec.encode_row(row, &mut self.key)?;
+        let forms = index.forms(&self.key, clustered_key, |column| row.get(column))?;
         self.key.extend_from_slice(clustered_key);
         check_key(index, &self.key)?;
         let record = EntryRecord {
-            flags: 0,
             trx: writer,
-            clustered_key_len: clustered_key.len() as u16,
+            ..EntryRecord::new(forms, clustered_key.len())
         };
         let mut columns = index.codec.columns();
         let has_null = columns.any(|column| row.get(column).is_none());

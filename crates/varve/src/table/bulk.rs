@@ -47,6 +47,8 @@ struct Place {
     row: usize,
     /// Bytes of the clustered key at the end of an entry's key.
     clustered_len: usize,
+    /// Of the texts of an entry.
+    forms: u8,
 }
 
 impl Keys {
@@ -61,12 +63,13 @@ impl Keys {
     }
 
     /// The key that was written to the end of `bytes` since there were `start` of them is that of a row.
-    fn end_key(&mut self, start: usize, row: usize, clustered_len: usize) {
+    fn end_key(&mut self, start: usize, row: usize, (clustered_len, forms): (usize, u8)) {
         self.places.push(Place {
             start,
             end: self.bytes.len(),
             row,
             clustered_len,
+            forms,
         });
     }
 
@@ -89,7 +92,7 @@ impl Keys {
                 true => put_row_id(table.draw_row_id()?, &mut keys.bytes),
                 false => encode_key(table, row, &mut keys.bytes)?,
             }
-            keys.end_key(start, n, 0);
+            keys.end_key(start, n, (0, 0));
         }
         keys.sort();
         Ok(keys)
@@ -102,8 +105,9 @@ impl Keys {
             let (start, clustered) = (keys.bytes.len(), self.key(n));
             let row = rows[place.row];
             index.codec.encode_columns(row, &mut keys.bytes)?;
+            let forms = index.forms(&keys.bytes[start..], clustered, |column| row[column])?;
             keys.bytes.extend_from_slice(clustered);
-            keys.end_key(start, place.row, clustered.len());
+            keys.end_key(start, place.row, (clustered.len(), forms));
         }
         keys.sort();
         Ok(keys)
@@ -224,8 +228,8 @@ impl Batch<'_> {
         }
         let unique = self.index.unique && !self.index.codec.has_null(values);
         let unique = unique.then_some((key.len() - place.clustered_len, on_duplicate));
-        let clustered_len = place.clustered_len as u16;
-        insert_entry(trx, self.table, self.index, key, unique, clustered_len)
+        let entry = EntryRecord::new(place.forms, place.clustered_len);
+        insert_entry(trx, self.table, self.index, key, unique, entry)
     }
 
     /// Inserts as many records as go into one leaf, from number `first` on. Returns how many: none if the
@@ -311,11 +315,7 @@ impl Batch<'_> {
             payload.resize(ROW_AT, 0);
             return is_short && table.format.encode(values, payload).is_ok();
         }
-        let entry = EntryRecord {
-            flags: 0,
-            trx: TrxId(0),
-            clustered_key_len: place.clustered_len as u16,
-        };
+        let entry = EntryRecord::new(place.forms, place.clustered_len);
         payload.extend_from_slice(&entry.encode());
         key.len() <= max_key(self.index.tree.page_size())
     }
@@ -332,7 +332,7 @@ impl Batch<'_> {
                 payload[..ROW_AT].copy_from_slice(&head.to_bytes());
             }
             false => {
-                let state = entry_state(0, id);
+                let state = entry_state(payload[0], id);
                 payload[..state.len()].copy_from_slice(&state);
             }
         }

@@ -171,7 +171,8 @@ impl Build {
 impl Round<'_> {
     /// Removes the entries that these rows don't have any more, and has those sorted that they have now.
     fn remove_old(&self, indexes: &[OpenIndex], mut sorters: Vec<Sorter>) -> Result<Vec<Sorter>> {
-        let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
+        let mut codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
+        codecs.push(&self.table.clustered.codec);
         let (mut old, mut new) = (Version::default(), Version::default());
         let (mut gone, mut came) = (Entry::default(), Entry::default());
         let (table, now) = (self.table, self.now);
@@ -189,7 +190,8 @@ impl Round<'_> {
             for (index, sorter) in indexes.iter().zip(&mut sorters) {
                 let has_gone = gone.make_of(index, old.as_ref(), key, was)?;
                 let has_come = came.make_of(index, new.as_ref(), key, is)?;
-                if gone.key == came.key {
+                // Flags: texts of the same weights may have other forms.
+                if gone.key == came.key && gone.payload[0] == came.payload[0] {
                     continue;
                 }
                 if has_gone {

@@ -430,7 +430,8 @@ impl EntryBuffers {
     /// What is wrong with the entries of a live row.
     fn check_all(&mut self, table: &OpenTable, row: &[u8], pk: &[u8]) -> Result<Option<String>> {
         let known = || table.secondary.iter().filter(|i| i.codec.is_computable());
-        let codecs: Vec<_> = known().map(|index| &index.codec).collect();
+        let mut codecs: Vec<_> = known().map(|index| &index.codec).collect();
+        codecs.push(&table.clustered.codec);
         let mut long = std::mem::take(&mut self.long);
         let row = row_for_keys(table, None, &codecs, pk, row, &mut long)?;
         let row = row.ok_or_else(|| damaged(table, pk))?;
@@ -448,6 +449,7 @@ impl EntryBuffers {
     fn of(&mut self, index: &OpenIndex, row: &RowRef<'_>, pk: &[u8]) -> Result<Option<String>> {
         self.key.clear();
         index.codec.encode_row(row, &mut self.key)?;
+        let forms = index.forms(&self.key, pk, |column| row.get(column))?;
         self.key.extend_from_slice(pk);
         let found = read_leaf(index, &self.key, &mut self.payload)?;
         let wrong = match found.then(|| EntryRecord::decode(&self.payload)) {
@@ -456,6 +458,10 @@ impl EntryBuffers {
             Some(Some(e)) if e.is_deleted() => "has a deleted entry",
             Some(Some(e)) if e.clustered_key(&self.key) != Some(pk) => {
                 "has an entry that names another row"
+            }
+            // Those without come from older programs, and cost a look at the row.
+            Some(Some(e)) if e.forms() != 0 && e.forms() != forms => {
+                "has an entry with other forms of its texts"
             }
             Some(Some(_)) => return Ok(None),
         };

@@ -25,10 +25,10 @@ pub(super) fn insert_entry(
     index: &OpenIndex,
     key: &[u8],
     unique: Option<(usize, OnDuplicate)>,
-    pk_len: u16,
+    entry: EntryRecord,
 ) -> Result<()> {
     let Some((unique_len, on_duplicate)) = unique else {
-        while put_entry(trx, table, index, key, pk_len)? == Set::KeptOut {
+        while put_entry(trx, table, index, key, entry)? == Set::KeptOut {
             trx.wait_to_insert(index.id, key)?;
         }
         return Ok(());
@@ -38,7 +38,7 @@ pub(super) fn insert_entry(
     loop {
         let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
         let Some(conflict) = find_conflict(trx, index, key, unique_len)? else {
-            let put = put_entry(trx, table, index, key, pk_len);
+            let put = put_entry(trx, table, index, key, entry);
             drop(stripe);
             if put? != Set::KeptOut {
                 return Ok(());
@@ -71,7 +71,7 @@ fn put_entry(
     table: &OpenTable,
     index: &OpenIndex,
     key: &[u8],
-    pk_len: u16,
+    entry: EntryRecord,
 ) -> Result<Set> {
     let limit = max_key(index.tree.page_size());
     if key.len() > limit {
@@ -89,7 +89,8 @@ fn put_entry(
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
             drop(mtr);
-            match set_entry(trx, table, index, UndoKind::EntryUnmark, key)? {
+            let forms = Some(entry.forms());
+            match set_entry(trx, table, index, UndoKind::EntryUnmark, key, forms)? {
                 Set::Absent => continue,
                 set => return Ok(set),
             }
@@ -100,11 +101,7 @@ fn put_entry(
         let undo_page = trx
             .undo_mut()
             .latch(&mut mtr, table.id(), UndoKind::EntryInsert)?;
-        let entry = EntryRecord {
-            flags: 0,
-            trx: id,
-            clustered_key_len: pk_len,
-        };
+        let entry = EntryRecord { trx: id, ..entry };
         pos.insert(&mut mtr, key, &entry.encode());
         append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryInsert);
         mtr.commit();
@@ -112,13 +109,15 @@ fn put_entry(
     }
 }
 
-/// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock).
+/// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock). It gets
+/// these forms, or keeps its own.
 fn set_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,
     kind: UndoKind,
     key: &[u8],
+    forms: Option<u8>,
 ) -> Result<Set> {
     let unmark = kind == UndoKind::EntryUnmark;
     let mut payload = Vec::new();
@@ -161,6 +160,7 @@ fn set_entry(
         }
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
         let flags = if unmark { REVIVED } else { DELETED };
+        let flags = flags | forms.unwrap_or(old.forms());
         mtr.op(
             pos.h,
             PageOp::PatchPayload {
@@ -182,7 +182,7 @@ pub(super) fn delete_mark_entry(
     index: &OpenIndex,
     key: &[u8],
 ) -> Result<()> {
-    match set_entry(trx, table, index, UndoKind::EntryDeleteMark, key)? {
+    match set_entry(trx, table, index, UndoKind::EntryDeleteMark, key, None)? {
         Set::Done => Ok(()),
         Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
         Set::Absent => Err(index.damage_at(key, "the entry of a live row", "none")),
@@ -199,7 +199,8 @@ enum Set {
     KeptOut,
 }
 
-/// Delete-marks the entry of the old row and inserts that of the new one, if their keys differ.
+/// Delete-marks the entry of the old row and inserts that of the new one, if they differ: in their keys, or
+/// in what is said of texts with the same weights (KEY-6).
 pub(super) fn move_entry(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -212,7 +213,8 @@ pub(super) fn move_entry(
     index.codec.encode_row(old, &mut old_key)?;
     let mut new_key = Vec::new();
     index.codec.encode_columns(new, &mut new_key)?;
-    if old_key == new_key {
+    let forms = index.forms(&new_key, pk, |column| new[column])?;
+    if old_key == new_key && index.forms(&old_key, pk, |column| old.get(column))? == forms {
         return Ok(());
     }
     let unique = index.unique && !index.codec.has_null(new);
@@ -220,5 +222,6 @@ pub(super) fn move_entry(
     old_key.extend_from_slice(pk);
     new_key.extend_from_slice(pk);
     delete_mark_entry(trx, table, index, &old_key)?;
-    insert_entry(trx, table, index, &new_key, unique, pk.len() as u16)
+    let entry = EntryRecord::new(forms, pk.len());
+    insert_entry(trx, table, index, &new_key, unique, entry)
 }

@@ -15,8 +15,8 @@
 //!   has locked it exclusively: one of the two comes second, and sees what the first one did.
 //! - **FK-4** The table at the other end is locked with an intention until the transaction ends, also if the
 //!   caller keeps tables by means of its own: those concern the tables that a statement names.
-//! - **FK-5** No lock stays in a table that was dropped, or put aside for a copy, while it was waited for: what
-//!   is put aside is dropped next, and the server does not hear of it if that fails.
+//! - **FK-5** No lock stays in a table that was dropped, or put aside for a copy, while it was waited for:
+//!   what is put aside is dropped next, and the server does not hear of it if that fails.
 //!
 //! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT. Rows of the past don't count
 //! (HIST-1).

@@ -371,13 +371,13 @@ impl TableLoad {
         let entry = &mut self.entry;
         entry.clear();
         index.codec.encode_columns(values, entry)?;
+        let forms = index.forms(entry, &self.key, |column| values[column])?;
         entry.extend_from_slice(&self.key);
         check_key(index, entry)?;
         let sorted = SortedEntry {
             record: EntryRecord {
-                flags: 0,
                 trx: self.chains.writer,
-                clustered_key_len: self.key.len() as u16,
+                ..EntryRecord::new(forms, self.key.len())
             },
             number: self.n,
             may_repeat: !index.unique || index.codec.has_null(values),

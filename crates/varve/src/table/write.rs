@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use crate::base::{Error, Result, RowHead, Sabotage, StopPoint};
-use crate::catalog::{DELETED, EXTERNAL, OpenIndex, OpenTable, ROW_AT, RowRecord};
+use crate::catalog::{DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, record_cost};
@@ -231,8 +231,10 @@ fn insert_entries(
         index.codec.encode_columns(values, &mut key)?;
         let unique =
             (index.unique && !index.codec.has_null(values)).then_some((key.len(), on_duplicate));
+        let forms = index.forms(&key, pk, |column| values[column])?;
         key.extend_from_slice(pk);
-        insert_entry(trx, table, index, &key, unique, pk.len() as u16)
+        let entry = EntryRecord::new(forms, pk.len());
+        insert_entry(trx, table, index, &key, unique, entry)
     });
     trx.scratch.other_key = key;
     done
@@ -612,9 +614,15 @@ pub(super) fn update_row_by(
         }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
         check_parents_again(trx, table, &old, values, by)?;
+        let clustered = &table.clustered.codec;
         for (number, index) in (1..).zip(&table.secondary) {
-            if !index.codec.same_columns(&old, values) {
+            let has_other_key = !index.codec.same_columns(&old, values);
+            if has_other_key {
                 check_parents(trx, table, number, values, by)?;
+            }
+            if has_other_key
+                || (index.has_clustered_texts() && !clustered.same_columns(&old, values))
+            {
                 move_entry(trx, table, index, &old, values, current.key)?;
             }
         }

@@ -337,16 +337,17 @@ impl Cursor {
         }
         self.row.clustered.clear();
         self.row.clustered.extend_from_slice(clustered);
-        if !self.is_wanted()? {
+        self.row.flags = entry.flags;
+        let is_enough = seen && self.entries_decide(trx);
+        // Without a view the row may be newer than its entry.
+        let decides = is_enough && trx.read_view().is_some();
+        if !self.is_wanted(decides)? {
             return Ok(false);
         }
-        let decides = seen && self.entries_decide(trx);
-        if decides && self.keys.suffice && self.is_key_exact()? {
+        if is_enough && self.keys.suffice && !self.keys.asks_row && self.is_entry_exact(true)? {
             self.row.at = Current::Entry;
             return Ok(true);
         }
-        // Without a view the row may be newer than its entry.
-        let decides = decides && trx.read_view().is_some();
         let key = std::mem::take(&mut self.row.key);
         let found = self.fetch_clustered(trx, (!decides).then_some(&key[..]));
         self.row.key = key;

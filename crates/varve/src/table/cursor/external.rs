@@ -16,9 +16,11 @@ use crate::table::external::row_for_keys;
 impl Cursor {
     /// Says which columns the caller will look at in the rows that it searches for from now on: one flag for
     /// each column of the table. `None`: all of them. External values of others are not fetched, and
-    /// [`RowRef::get`](crate::row::RowRef::get) must not be asked for them.
+    /// [`RowRef::get`](crate::row::RowRef::get) must not be asked for them; nor is a row fetched for texts
+    /// that its entry does not have, which `key_values` then gives as NULL.
     pub fn set_wanted_columns(&mut self, wanted: Option<&[bool]>) {
         self.long.set_wanted(wanted);
+        self.keys.set_needed(wanted);
     }
 
     /// Gives back memory that external values took. Those of the current row must not be looked at any more;

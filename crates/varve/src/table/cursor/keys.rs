@@ -1,17 +1,21 @@
 //! What the caller says about the keys that it wants: where a search ends, and whether the rows are wanted at
 //! all.
 
-use crate::base::Result;
-use crate::catalog::{OpenIndex, OpenTable};
-use crate::page::LONGEST_KEY;
-use crate::row::{Datum, DatumBuf, KeyField, Readable, successor};
+use smallvec::SmallVec;
 
-use super::Cursor;
+use crate::base::Result;
+use crate::catalog::OpenTable;
+use crate::page::LONGEST_KEY;
+use crate::row::{Datum, DatumBuf, Forms, KeyField, KeyPart, Readable, successor};
+use crate::txn::Transaction;
+
 use super::state::{Current, Direction};
+use super::{Cursor, LockMode};
 
 /// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
-/// [`Cursor::key_columns`], NULL for those that can't be had from a key, and 0 for −0; and with the position
-/// of its row. `false` passes the row over. No latch is held.
+/// [`Cursor::key_columns`], and with the position of its row. `false` passes the row over. If the entry can't
+/// give its values (KEY-5), or they may be others when the row is locked, it is asked about the row instead,
+/// too: columns that it looks at must be wanted. No latch is held.
 pub type EntryFilter = Box<dyn FnMut(&DatumBuf, &[u8]) -> Result<bool> + Send>;
 
 /// Which keys a search wants.
@@ -76,11 +80,29 @@ pub(super) struct KeyReads {
     /// Consistent reads of a secondary index need not fetch the row.
     pub suffice: bool,
     /// See [`Cursor::key_columns`].
-    columns: Vec<(usize, Readable)>,
-    /// Keys may have floating-point zeros (KEY-5).
-    may_be_inexact: bool,
-    /// The current entry's key, taken apart.
+    columns: Vec<(usize, bool)>,
+    /// Those that can be had from some entries only.
+    doubts: SmallVec<[Doubt; 4]>,
+    /// Parts that are texts which have forms.
+    texts: usize,
+    /// The filter is to be asked about the row.
+    pub asks_row: bool,
+    /// The current entry's values.
     parts: DatumBuf,
+}
+
+/// An entry may have a value, or have the caller read the row (KEY-5).
+struct Doubt {
+    kind: DoubtKind,
+    column: usize,
+    is_needed: bool,
+}
+
+enum DoubtKind {
+    /// These bits of the entry's flags are not 0 if it has the text's form.
+    Form(u8),
+    /// The part of the clustered key or the own one is not zero.
+    Zero { is_clustered: bool, part: usize },
 }
 
 impl KeyReads {
@@ -88,20 +110,57 @@ impl KeyReads {
     pub fn of(table: &OpenTable, index: usize) -> KeyReads {
         let own = (index > 0).then(|| (&table.def.indexes[index - 1], &table.secondary[index - 1]));
         let clustered = (&table.def.primary, &table.clustered);
-        let columns = (own.into_iter().chain([clustered]))
-            .flat_map(|(def, open)| {
-                let parts = def.parts.iter().enumerate();
-                parts.map(|(i, part)| (part.column, open.codec.readable(i)))
-            })
-            .collect();
-        let has_floats = |(_, open): (_, &OpenIndex)| open.codec.has_floats();
+        let all = || own.into_iter().chain([clustered]);
+        let texts = all().map(|(_, open)| open.codec.texts()).sum();
+        let mut forms = Forms::new(texts, 0);
+        let (mut columns, mut doubts) = (Vec::new(), SmallVec::new());
+        for (n, (def, open)) in all().enumerate() {
+            for (part, KeyPart { column, .. }) in def.parts.iter().enumerate() {
+                let column = *column;
+                let kind = match open.codec.readable(part) {
+                    Readable::InForm => forms.next().map(DoubtKind::Form),
+                    Readable::UnlessZero => {
+                        let is_clustered = n == 1 || own.is_none();
+                        Some(DoubtKind::Zero { is_clustered, part })
+                    }
+                    readable => {
+                        columns.push((column, readable == Readable::Always));
+                        continue;
+                    }
+                };
+                columns.push((column, kind.is_some()));
+                doubts.extend(kind.map(|kind| Doubt {
+                    kind,
+                    column,
+                    is_needed: true,
+                }));
+            }
+        }
         KeyReads {
             filter: None,
             suffice: false,
-            may_be_inexact: own.is_some_and(has_floats) || has_floats(clustered),
             columns,
+            doubts,
+            texts,
+            asks_row: false,
             parts: DatumBuf::new(),
         }
+    }
+
+    /// See [`Cursor::set_wanted_columns`].
+    pub fn set_needed(&mut self, wanted: Option<&[bool]>) {
+        for doubt in &mut self.doubts {
+            doubt.is_needed = wanted.is_none_or(|wanted| wanted[doubt.column]);
+        }
+    }
+
+    /// Whether entries with these flags give all texts that are needed.
+    #[inline]
+    pub fn has_forms(&self, flags: u8) -> bool {
+        self.doubts.iter().all(|doubt| match doubt.kind {
+            DoubtKind::Form(mask) => !doubt.is_needed || flags & mask != 0,
+            DoubtKind::Zero { .. } => true,
+        })
     }
 }
 
@@ -144,30 +203,92 @@ impl Cursor {
         self.keys.filter = filter;
     }
 
-    /// Whether the filter wants the entry `row.key` of row `row.clustered`. An entry's key never changes,
-    /// so what it says holds for every version of the row that yields it.
-    pub(super) fn is_wanted(&mut self) -> Result<bool> {
+    /// Whether the filter may want the row `row.clustered` of the entry `row.key`. An entry's key never
+    /// changes, but texts of the same weights may: what it says holds for the row if `decides` or, once the
+    /// row is locked, if there are no texts. Otherwise `is_row_wanted` is next.
+    pub(super) fn is_wanted(&mut self, decides: bool) -> Result<bool> {
+        self.keys.asks_row = false;
         let Some(mut filter) = self.keys.filter.take() else {
             return Ok(true);
         };
-        let wanted = self
-            .take_apart()
-            .and_then(|()| filter(&self.keys.parts, &self.row.clustered));
+        let is_sure = decides || self.keys.texts == 0;
+        let wanted = match is_sure.then(|| self.is_entry_exact(false)) {
+            Some(Ok(true)) => {
+                self.keys.asks_row = self.search.lock != LockMode::None && self.keys.texts > 0;
+                self.take_apart()
+                    .and_then(|()| filter(&self.keys.parts, &self.row.clustered))
+            }
+            Some(Err(e)) => Err(e),
+            _ => {
+                self.keys.asks_row = true;
+                Ok(true)
+            }
+        };
         self.keys.filter = Some(filter);
         wanted
     }
 
-    /// Whether the key of the entry `row.key` of row `row.clustered` gives values as they were stored
-    /// (KEY-5).
+    /// Whether the filter wants the row that was fetched, if its entry could not say.
     #[inline]
-    pub(super) fn is_key_exact(&self) -> Result<bool> {
-        if !self.keys.may_be_inexact {
+    pub(super) fn is_row_wanted(&mut self, trx: &mut Transaction) -> Result<bool> {
+        if !std::mem::take(&mut self.keys.asks_row) {
             return Ok(true);
         }
-        let clustered = &self.table.clustered.codec;
-        let own = self.index().codec.is_exact(&self.row.key);
-        own.and_then(|exact| Ok(exact && clustered.is_exact(&self.row.clustered)?))
-            .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found))
+        self.ask_about_row(trx)
+    }
+
+    #[cold]
+    fn ask_about_row(&mut self, trx: &mut Transaction) -> Result<bool> {
+        let Some(mut filter) = self.keys.filter.take() else {
+            return Ok(true);
+        };
+        let mut parts = std::mem::take(&mut self.keys.parts);
+        parts.clear();
+        let row = self.row();
+        let wanted = row.and_then(|row| {
+            for (column, is_readable) in &self.keys.columns {
+                let value = is_readable.then(|| row.fetched(*column));
+                parts.push(value.flatten().flatten());
+            }
+            filter(&parts, self.position())
+        });
+        self.keys.parts = parts;
+        self.keys.filter = Some(filter);
+        if let Ok(false) = wanted {
+            self.unlock_row(trx);
+            self.row.at = Current::None;
+        }
+        wanted
+    }
+
+    /// Whether the entry `row.key` of row `row.clustered` gives its values as they were stored (KEY-5): all,
+    /// or those that are needed.
+    #[inline]
+    pub(super) fn is_entry_exact(&self, only_needed: bool) -> Result<bool> {
+        for doubt in &self.keys.doubts {
+            if !doubt.is_needed && only_needed {
+                continue;
+            }
+            let is_known = match doubt.kind {
+                DoubtKind::Form(mask) => self.row.flags & mask != 0,
+                DoubtKind::Zero { is_clustered, part } => {
+                    let is_zero = match is_clustered {
+                        true => self
+                            .table
+                            .clustered
+                            .codec
+                            .is_zero(&self.row.clustered, part),
+                        false => self.index().codec.is_zero(&self.row.key, part),
+                    };
+                    !is_zero
+                        .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found))?
+                }
+            };
+            if !is_known {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
@@ -178,8 +299,8 @@ impl Cursor {
     }
 
     /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For
-    /// each its position in the table's list, and whether its value can be had from a key.
-    pub fn key_columns(&self) -> &[(usize, Readable)] {
+    /// each its position in the table's list, and whether its value can be had from an entry.
+    pub fn key_columns(&self) -> &[(usize, bool)] {
         &self.keys.columns
     }
 
@@ -227,10 +348,14 @@ impl Cursor {
     fn take_apart(&mut self) -> Result<()> {
         let mut parts = std::mem::take(&mut self.keys.parts);
         parts.clear();
-        let own = self.index().codec.decode(&self.row.key, &mut parts);
+        let mut forms = Forms::new(self.keys.texts, self.row.flags);
+        let own = self
+            .index()
+            .codec
+            .decode(&self.row.key, &mut forms, &mut parts);
         let all = own.and_then(|_| {
             let clustered = &self.table.clustered.codec;
-            clustered.decode(&self.row.clustered, &mut parts)
+            clustered.decode(&self.row.clustered, &mut forms, &mut parts)
         });
         self.keys.parts = parts;
         match all {

@@ -116,11 +116,12 @@ impl Cursor {
                 }
                 self.row.clustered.clear();
                 self.row.clustered.extend_from_slice(clustered);
+                self.row.flags = entry.flags;
                 if self.gaps.mode != GapMode::LockedIfAbsent {
                     self.cover_key(trx, index.id)?;
                 }
                 drop(leaf);
-                return Ok(match self.lock_entry(trx)? {
+                return Ok(match self.lock_entry(trx, !open)? {
                     true => Step::Row { ends_leaf },
                     false => Step::Again,
                 });
@@ -248,8 +249,9 @@ impl Cursor {
     }
 
     /// Locks the row `row.clustered` behind the entry `row.key` and takes it if it still has that key.
-    fn lock_entry(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let found = self.is_wanted()? && self.lock_entry_row(trx)?;
+    /// `is_settled`: it was not written by another transaction that goes on.
+    fn lock_entry(&mut self, trx: &mut Transaction, is_settled: bool) -> Result<bool> {
+        let found = self.is_wanted(is_settled)? && self.lock_entry_row(trx)?;
         if self.gaps.mode == GapMode::LockedIfAbsent {
             self.gaps.mode = GapMode::Locked;
             match found {

@@ -431,7 +431,7 @@ impl Cursor {
             if !found {
                 return Ok(false);
             }
-            if self.fetch_external(trx)? {
+            if self.fetch_external(trx)? && self.is_row_wanted(trx)? {
                 trx.count_rows(1);
                 return Ok(true);
             }

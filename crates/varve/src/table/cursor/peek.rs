@@ -63,7 +63,8 @@ impl Cursor {
             let entry = EntryRecord::decode(payload)?;
             let is_whole = entry.clustered_key_len as usize <= prefix.len() + suffix.len();
             let is_seen = self.is_seen(trx, entry.trx) && self.entries_decide(trx);
-            let is_plain = is_whole && !entry.is_deleted() && is_seen;
+            let gives_all = self.keys.has_forms(entry.flags);
+            let is_plain = is_whole && !entry.is_deleted() && is_seen && gives_all;
             return is_plain.then_some(Peeked::Entry(prefix, suffix));
         }
         let record = RowRecord::decode(payload)?;
@@ -97,6 +98,7 @@ impl Cursor {
         self.row
             .clustered
             .extend_from_slice(clustered.expect("PEEK-1"));
+        self.row.flags = entry.map_or(0, |entry| entry.flags);
         Current::Entry
     }
 }

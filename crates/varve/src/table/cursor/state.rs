@@ -110,6 +110,8 @@ pub(super) struct Row {
     pub key: Vec<u8>,
     /// Its clustered key, if the index is a secondary one.
     pub clustered: Vec<u8>,
+    /// The entry's flags, if there is one.
+    pub flags: u8,
     /// Its record, where `at` says so.
     pub payload: Vec<u8>,
 }
@@ -120,6 +122,7 @@ impl Row {
             at: Current::None,
             key: Vec::new(),
             clustered: Vec::new(),
+            flags: 0,
             payload: Vec::new(),
         }
     }

@@ -248,9 +248,9 @@ impl Transaction {
     }
 
     /// Locks a table for what a statement does beside those that it names: their intentions may be the
-    /// caller's alone, who may have given them up since. False, and nothing is locked, if this is no handle of
-    /// the table any more: DDL that was waited for has dropped it, or put it aside and will drop it soon. It
-    /// would wait for the lock until the transaction has ended (FK-5).
+    /// caller's alone, who may have given them up since. False, and nothing is locked, if this is no handle
+    /// of the table any more: DDL that was waited for has dropped it, or put it aside and will drop it soon.
+    /// It would wait for the lock until the transaction has ended (FK-5).
     pub(crate) fn lock_other_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<bool> {
         let id = table.id();
         let is_read = !self.own_table_locks && mode == TableMode::IntentionShared;

@@ -1,0 +1,470 @@
+//! Texts that are read back from their weights.
+//!
+//! A key has the weights of a text, and many texts may have the same. Most texts of a column are one of a few
+//! **forms** of what their weights say: each weight stands for one letter, its collation's first in the order
+//! of code points, of which there may be a capital and a small one. An entry says in three bits in which form
+//! its text is, so that it can be read without the row.
+//!
+//! | form | letter by letter |
+//! |---|---|
+//! | 0 | not known: the text is none of these, or an older program has written the entry. The row says it |
+//! | 1 | small |
+//! | 2 | capital |
+//! | 3 | capital where a word begins, which is where no cased letter stands before |
+//! | 4 | the first cased letter is capital |
+//!
+//! - **KEY-6** An entry's form is what [`Alphabet::form_of`] says of the text in the row's version that the
+//!   entry stands for, or 0. The text that it gives is compared with the row's when it is written, byte by
+//!   byte, so that nothing about a collation is taken on trust.
+//! - **KEY-7** An alphabet never changes while an index uses it: it depends on the weights alone (COL-1), and
+//!   on [`small_letter`], which is frozen with the format.
+
+use std::fmt;
+
+use super::{Collation, Letters};
+
+/// In the flags of an entry: what is not DELETED and REVIVED.
+pub const FORM_BITS: u8 = 0xfc;
+const FIRST_BIT: u32 = FORM_BITS.trailing_zeros();
+const BITS: u32 = FORM_BITS.count_ones();
+
+const SMALL: u8 = 1;
+const CAPITAL: u8 = 2;
+const WORDS: u8 = 3;
+const FIRST: u8 = 4;
+
+/// No code point of a letter: a surrogate.
+const NONE: u16 = 0xd800;
+
+/// Which letters the weights of a collation stand for.
+pub(super) enum Alphabet {
+    /// The weights are the text, but for the spaces at its end.
+    Same,
+    Table(Table),
+}
+
+pub(super) struct Table {
+    /// Bytes of a weight.
+    unit: usize,
+    letters: Letters,
+    /// By the last one or two bytes of a weight, those before being zero: the small letter and the capital
+    /// one, which are the same if it has no case.
+    by_weight: Box<[(u16, u16)]>,
+}
+
+impl Alphabet {
+    /// `None` if weights of this collation do not stand for letters one by one.
+    pub fn of(collation: &Collation) -> Option<Alphabet> {
+        if collation.is_bytewise() {
+            return Some(Alphabet::Same);
+        }
+        Table::of(collation).map(Alphabet::Table)
+    }
+
+    /// The form of a text with these weights, at most `most`.
+    pub fn form_of(&self, weights: &[u8], text: &[u8], most: u8) -> u8 {
+        match self {
+            Alphabet::Same => u8::from(weights == text),
+            Alphabet::Table(table) => table.form_of(weights, text, most).unwrap_or(0),
+        }
+    }
+
+    /// Appends the text with these weights that has this form, which is not 0. False if there is none.
+    pub fn text_of(&self, weights: &[u8], form: u8, out: &mut Vec<u8>) -> bool {
+        match self {
+            Alphabet::Same => {
+                out.extend_from_slice(weights);
+                true
+            }
+            Alphabet::Table(table) => table.text_of(weights, form, out).is_some(),
+        }
+    }
+}
+
+impl fmt::Debug for Alphabet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Alphabet::Same => "Same",
+            Alphabet::Table(_) => "Table",
+        })
+    }
+}
+
+impl Table {
+    fn of(collation: &Collation) -> Option<Table> {
+        let letters = collation.letters();
+        let last = match letters {
+            Letters::Unknown => return None,
+            Letters::Bytes => 0xff,
+            Letters::Utf8 => 0xffff,
+        };
+        let mut text = Vec::new();
+        let mut weight = Vec::new();
+        let mut weigh = |c: u16| {
+            text.clear();
+            weight.clear();
+            letters.put(c, &mut text);
+            collation.weights(&text, &mut weight);
+            let zeros = weight.len().saturating_sub(2);
+            let is_short = weight[..zeros].iter().all(|b| *b == 0);
+            let place = weight[zeros..].iter().fold(0, |w, b| w << 8 | *b as usize);
+            is_short.then_some((weight.len(), place))
+        };
+        let (unit, _) = weigh(u16::from(b'a'))?;
+        if !(1..=3).contains(&unit) {
+            return None;
+        }
+        let is_letter = |c: &u16| !(0xd800..0xe000).contains(c);
+        let places: Vec<_> = (0..=last)
+            .map(|c| Some(c).filter(is_letter).and_then(&mut weigh))
+            .map(|weight| weight.filter(|(len, _)| *len == unit).map(|(_, at)| at))
+            .collect();
+        let size = if unit == 1 { 1 << 8 } else { 1 << 16 };
+        let mut by_weight = vec![(NONE, NONE); size].into_boxed_slice();
+        let mut set = |place: usize, pair| {
+            if by_weight[place] == (NONE, NONE) {
+                by_weight[place] = pair;
+            }
+        };
+        for capital in 0..=last {
+            if let Some(small) = small_letter(capital, letters)
+                && let Some(place) = places[usize::from(capital)]
+                && places[usize::from(small)] == Some(place)
+            {
+                set(place, (small, capital));
+            }
+        }
+        for (c, place) in (0..=last).zip(&places) {
+            place.iter().for_each(|place| set(*place, (c, c)));
+        }
+        Some(Table {
+            unit,
+            letters,
+            by_weight,
+        })
+    }
+
+    #[inline]
+    fn pair(&self, weight: &[u8]) -> Option<(u16, u16)> {
+        let at = match *weight {
+            [a] | [0, 0, a] => usize::from(a),
+            [a, b] | [0, a, b] => usize::from(u16::from_be_bytes([a, b])),
+            _ => return None,
+        };
+        let pair = *self.by_weight.get(at)?;
+        (pair.0 != NONE).then_some(pair)
+    }
+
+    fn form_of(&self, weights: &[u8], mut text: &[u8], most: u8) -> Option<u8> {
+        let mut forms = (2u8 << most) - 2;
+        let (mut begins_word, mut is_first) = (true, true);
+        let mut units = weights.chunks_exact(self.unit);
+        for unit in &mut units {
+            let (small, capital) = self.pair(unit)?;
+            let letter = self.letters.take(&mut text)?;
+            if small == capital {
+                if letter != small {
+                    return None;
+                }
+                begins_word = true;
+                continue;
+            }
+            let capitals =
+                1 << CAPITAL | u8::from(begins_word) << WORDS | u8::from(is_first) << FIRST;
+            forms &= match letter {
+                _ if letter == capital => capitals,
+                _ if letter == small => !capitals,
+                _ => return None,
+            };
+            (begins_word, is_first) = (false, false);
+        }
+        let is_whole = units.remainder().is_empty() && text.is_empty() && forms != 0;
+        is_whole.then(|| forms.trailing_zeros() as u8)
+    }
+
+    fn text_of(&self, weights: &[u8], form: u8, out: &mut Vec<u8>) -> Option<()> {
+        let (mut begins_word, mut is_first) = (true, true);
+        let mut units = weights.chunks_exact(self.unit);
+        for unit in &mut units {
+            let (small, capital) = self.pair(unit)?;
+            if small == capital {
+                begins_word = true;
+                self.letters.put(small, out);
+                continue;
+            }
+            let is_capital = match form {
+                SMALL => false,
+                CAPITAL => true,
+                WORDS => begins_word,
+                FIRST => is_first,
+                _ => return None,
+            };
+            self.letters
+                .put(if is_capital { capital } else { small }, out);
+            (begins_word, is_first) = (false, false);
+        }
+        units.remainder().is_empty().then_some(())
+    }
+}
+
+impl Letters {
+    fn put(self, c: u16, out: &mut Vec<u8>) {
+        match (self, c) {
+            (Letters::Utf8, 0x80..=0x7ff) => out.extend([0xc0 | (c >> 6) as u8, trail(c)]),
+            (Letters::Utf8, 0x800..) => {
+                out.extend([0xe0 | (c >> 12) as u8, trail(c >> 6), trail(c)]);
+            }
+            _ => out.push(c as u8),
+        }
+    }
+
+    /// Takes the first letter of a text that has one.
+    #[inline]
+    fn take(self, text: &mut &[u8]) -> Option<u16> {
+        let low = |b: u8| u16::from(b & 0x3f);
+        let (c, rest) = match (self, *text) {
+            (Letters::Utf8, [a @ 0xc2..=0xdf, b @ 0x80..=0xbf, rest @ ..]) => {
+                (u16::from(a & 0x1f) << 6 | low(*b), rest)
+            }
+            (Letters::Utf8, [a @ 0xe0..=0xef, b @ 0x80..=0xbf, c @ 0x80..=0xbf, rest @ ..]) => {
+                let letter = u16::from(*a) << 12 | low(*b) << 6 | low(*c);
+                (Some(letter).filter(|letter| *letter >= 0x800)?, rest)
+            }
+            (Letters::Utf8, [a, ..]) if *a >= 0x80 => return None,
+            (_, [a, rest @ ..]) => (u16::from(*a), rest),
+            (_, []) => return None,
+        };
+        *text = rest;
+        Some(c)
+    }
+}
+
+fn trail(bits: u16) -> u8 {
+    0x80 | (bits & 0x3f) as u8
+}
+
+/// The small letter of a capital one, where that is a matter of numbers. Which letters have case is decided
+/// by the collation, which weighs both the same; this only finds pairs (KEY-7).
+fn small_letter(c: u16, letters: Letters) -> Option<u16> {
+    let is_even = c.is_multiple_of(2);
+    let by = match (letters, c) {
+        (_, 0x41..=0x5a) => 0x20,
+        // Most character sets of one byte.
+        (Letters::Bytes, 0x80..=0xdf) => 0x20,
+        (Letters::Bytes, _) => return None,
+        // Latin-1, Greek, Cyrillic.
+        (_, 0xc0..=0xde | 0x391..=0x3a9 | 0x410..=0x42f) => 0x20,
+        (_, 0x400..=0x40f) => 0x50,
+        // Latin Extended-A, Cyrillic.
+        (_, 0x100..=0x137 | 0x14a..=0x177 | 0x460..=0x481 | 0x48a..=0x4bf | 0x4d0..=0x52f)
+            if is_even =>
+        {
+            1
+        }
+        (_, 0x139..=0x148 | 0x179..=0x17e | 0x4c1..=0x4ce) if !is_even => 1,
+        _ => return None,
+    };
+    Some(c + by)
+}
+
+/// The forms of an entry's texts, its own first, then those of the clustered key, as they stand in its flags.
+/// Up to two have three bits each. Of more, the first three have two bits each, and no form 4.
+#[derive(Clone, Copy, Debug)]
+pub struct Forms {
+    bits: u8,
+    /// Where the next one's bits are.
+    at: u32,
+    width: u32,
+}
+
+impl Forms {
+    /// Of an entry with so many texts, and these flags.
+    pub fn new(texts: usize, flags: u8) -> Forms {
+        Forms {
+            bits: flags & FORM_BITS,
+            at: FIRST_BIT,
+            width: if texts <= 2 { BITS / 2 } else { BITS / 3 },
+        }
+    }
+
+    /// As they stand in flags.
+    pub fn bits(self) -> u8 {
+        self.bits
+    }
+
+    /// The bits of the next text; `None` if it has none.
+    pub fn next(&mut self) -> Option<u8> {
+        let mask = ((1 << self.width) - 1) << self.at;
+        let has_bits = self.at + self.width <= u8::BITS;
+        self.at += self.width;
+        has_bits.then_some(mask as u8)
+    }
+
+    /// The form of the next text.
+    pub fn take(&mut self) -> u8 {
+        let at = self.at;
+        self.next().map_or(0, |mask| (self.bits & mask) >> at)
+    }
+
+    /// Sets the form of the next text, if it has bits, to what `form` says is at most the number it gets.
+    pub(super) fn set(&mut self, form: impl FnOnce(u8) -> u8) {
+        let at = self.at;
+        if let Some(mask) = self.next() {
+            self.bits = self.bits & !mask | form((mask >> at).min(FIRST)) << at;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{CollationId, Collations, Pad, Weigh};
+    use super::*;
+
+    /// Two bytes for each letter, as several of MariaDB's: accents and case don't count in Latin-1.
+    struct Pairs;
+
+    impl Weigh for Pairs {
+        fn weights(&self, text: &[u8], out: &mut Vec<u8>) {
+            for c in String::from_utf8_lossy(text).chars() {
+                let c = match c.to_ascii_uppercase() {
+                    'À'..='Å' | 'à'..='å' => 'A',
+                    'α'..='ω' => char::from_u32(c as u32 - 0x20).unwrap(),
+                    'а'..='я' => char::from_u32(c as u32 - 0x20).unwrap(),
+                    c => c,
+                };
+                out.extend(u16::try_from(c as u32).unwrap_or(0xfffd).to_be_bytes());
+            }
+        }
+
+        fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize {
+            chars.min(text.len())
+        }
+
+        fn letters(&self) -> Letters {
+            Letters::Utf8
+        }
+    }
+
+    fn pairs() -> Collation {
+        Collation::new(CollationId(1), "pairs", "1", Pad::None, Arc::new(Pairs)).unwrap()
+    }
+
+    #[test]
+    fn texts_have_the_forms_that_the_table_names() {
+        let collation = pairs();
+        let alphabet = Alphabet::of(&collation).unwrap();
+        for (text, form) in [
+            ("", 1),
+            ("12-34", 1),
+            ("new york", 1),
+            ("NEW YORK", 2),
+            ("New York", 3),
+            ("Brand#13-b", 4),
+            ("BranD#13", 0),
+            ("Brand#13-B", 3),
+            ("Mailbox", 3),
+            ("In progress", 4),
+            ("7 small words", 1),
+            ("7 Small words", 4),
+            ("neW", 0),
+            ("naïve", 1),
+            ("là", 0),
+            ("ΑΒΓ", 2),
+            ("Москва", 3),
+            ("日本", 1),
+            ("😀", 0),
+        ] {
+            let mut weights = Vec::new();
+            collation.weights(text.as_bytes(), &mut weights);
+            assert_eq!(
+                alphabet.form_of(&weights, text.as_bytes(), FIRST),
+                form,
+                "{text}"
+            );
+            let without_first = if form == FIRST { 0 } else { form };
+            let at_most = alphabet.form_of(&weights, text.as_bytes(), WORDS);
+            assert_eq!(at_most, without_first, "{text}");
+            let mut back = Vec::new();
+            if form > 0 {
+                assert!(alphabet.text_of(&weights, form, &mut back), "{text}");
+                assert_eq!(String::from_utf8(back).unwrap(), text);
+            }
+        }
+        let mut out = Vec::new();
+        assert!(!alphabet.text_of(&[0xd8, 0], SMALL, &mut out), "no letter");
+        assert!(!alphabet.text_of(&[0], SMALL, &mut out), "half a letter");
+        assert!(!alphabet.text_of(&[0, b'A'], 5, &mut out), "no form");
+    }
+
+    /// KEY-7: the tables of the library's own collations, and of the pairs, are those that they have always
+    /// been.
+    #[test]
+    fn alphabets_stay_as_they_are() {
+        let own = Collations::new();
+        let hash = |collation: &Collation| {
+            let Some(Alphabet::Table(table)) = Alphabet::of(collation) else {
+                panic!("{collation:?} has no table");
+            };
+            let pairs = table.by_weight.iter();
+            let bytes = pairs.flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat());
+            crate::base::fnv1a(bytes.collect::<Vec<_>>())
+        };
+        let of = |id| hash(&own.get(id).unwrap());
+        let hashes = [
+            of(CollationId::ASCII_CI),
+            of(CollationId::UTF8_CI),
+            hash(&pairs()),
+        ];
+        let as_ever = [
+            7_152_294_084_071_662_973,
+            6_463_543_397_563_449_213,
+            14_794_803_051_394_053_165,
+        ];
+        assert_eq!(hashes, as_ever);
+    }
+
+    #[test]
+    fn letters_survive_the_round_trip() {
+        for letters in [Letters::Bytes, Letters::Utf8] {
+            let last = if letters == Letters::Bytes {
+                0xff
+            } else {
+                0xffff
+            };
+            for c in 0..=last {
+                let mut out = Vec::new();
+                letters.put(c, &mut out);
+                let mut text = &out[..];
+                assert_eq!((letters.take(&mut text), text), (Some(c), &b""[..]));
+            }
+        }
+        for bad in [
+            &b"\xc1\x80"[..],
+            b"\xe0\x80\x80",
+            b"\xe1\x80",
+            b"\x80",
+            b"\xff",
+            b"",
+        ] {
+            assert_eq!(Letters::Utf8.take(&mut &*bad), None, "{bad:x?}");
+        }
+    }
+
+    #[test]
+    fn forms_have_bits_as_far_as_there_are_some() {
+        for (texts, want) in [
+            (1, &[4u8][..]),
+            (2, &[4, 4]),
+            (3, &[3, 3, 3]),
+            (5, &[3, 3, 3, 0, 0]),
+        ] {
+            let mut forms = Forms::new(texts, 3);
+            want.iter().for_each(|_| forms.set(|most| most));
+            let mut back = Forms::new(texts, forms.bits() | 1);
+            let back: Vec<u8> = want.iter().map(|_| back.take()).collect();
+            assert_eq!(back, want);
+        }
+    }
+}
