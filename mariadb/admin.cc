@@ -5,6 +5,7 @@
 #include "collation.h"
 #include "engine.h"
 #include "error_map.h"
+#include "progress.h"
 #include "statistics.h"
 
 #include "mysqld.h"
@@ -262,6 +263,8 @@ static void tell_check_error(void *thd, const char *text)
 int ha_varve::check(THD *thd, HA_CHECK_OPT *)
 {
   uint64_t rows;
+  // A temporary table has no file of its own, whose pages would be looked at first.
+  Progress_report progress(thd, Progress_report::OTHER, table_share->tmp_table == NO_TMP_TABLE ? 2 : 1);
   const varve_code code= varve_table_check(m_table, m_txn, tell_check_error, thd, &rows);
   if (code == VARVE_OK)
     return HA_ADMIN_OK;
@@ -275,8 +278,9 @@ int ha_varve::check(THD *thd, HA_CHECK_OPT *)
   return HA_ADMIN_FAILED;
 }
 
-int ha_varve::analyze(THD *, HA_CHECK_OPT *)
+int ha_varve::analyze(THD *thd, HA_CHECK_OPT *)
 {
+  Progress_report progress(thd, Progress_report::OTHER, 1);
   const Statistics_policy policy= statistics_policy(table_share, m_name);
   varve_table_set_sample_leaves(m_table, policy.sample_pages);
   // OPTIMIZE of a temporary table calls for it between two transactions.

@@ -15,6 +15,7 @@
 #include "error_map.h"
 #include "foreign.h"
 #include "options.h"
+#include "progress.h"
 #include "statistics.h"
 
 #include <algorithm>
@@ -322,6 +323,8 @@ public:
   bool is_rebuild= false;
   // Of all partitions, with the first one.
   varve_redefinition *redefinition= nullptr;
+  // With the first one, from the time when it is built on.
+  std::unique_ptr<Progress_report> progress;
   // Those that are added; a table in partitions has none.
   std::unique_ptr<Foreign_keys> foreign_keys;
 };
@@ -402,13 +405,19 @@ bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *a
   return error;
 }
 
+// Rows are read, trees filled, and what others have changed follows.
+static const uint STAGES_OF_BUILD= 3;
+
 // The first partition builds for all.
 bool ha_varve::inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
 {
   Alteration *const own= Alteration::of(alter);
   if (!own || !own->redefinition)
     return false;
+  const uint stages= uint(Alteration::all(alter).size()) * STAGES_OF_BUILD;
+  own->progress.reset(new Progress_report(ha_thd(), Progress_report::ALTERS, stages));
   const varve_code code= varve_redefinition_build(db, own->redefinition, tell_duplicate, altered);
+  own->progress->end_call();
   const int error= code ? report(ha_thd(), code) : 0;
   if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
@@ -445,6 +454,7 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   for (Alteration *one : all)
     one->table->close_table();
   const varve_code code= varve_redefinition_commit(db, all.front()->take(), tell_duplicate, altered);
+  all.front()->progress.reset();
   int error= code ? not_redefined(ha_thd(), all.front(), code) : 0;
   for (Alteration *one : all)
   {

@@ -23,6 +23,7 @@
 
 #include "engine.h"
 #include "error_map.h"
+#include "progress.h"
 
 #include "partition_info.h"
 
@@ -125,6 +126,7 @@ int ha_varve::finish_load()
 {
   varve_load *const load= m_load;
   m_load= nullptr;
+  Progress_report progress(ha_thd(), Progress_report::LOADS, 1);
   const varve_code code= varve_load_finish(load, m_txn, keep_duplicate, this);
   if (code == VARVE_DUPLICATE_KEY)
     count_refused();

@@ -9,6 +9,7 @@
 #include "collation.h"
 #include "engine.h"
 #include "options.h"
+#include "progress.h"
 #include "statistics.h"
 #include "sysvars.h"
 
@@ -70,6 +71,7 @@ static int init(void *p)
   hton->flags= HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
                HTON_SUPPORTS_EXTENDED_KEYS;
   install_transaction_calls(hton);
+  register_stages();
 
   const varve_options options= options_from_variables();
   const std::unique_lock<std::shared_mutex> alone(db_mutex);

@@ -9,6 +9,7 @@
 #include "derived.h"
 #include "engine.h"
 #include "error_map.h"
+#include "progress.h"
 #include "sysvars.h"
 
 namespace varve_plugin {
@@ -30,6 +31,7 @@ Session *Session::of(THD *thd)
   }
   give_values(txn);
   auto session= new Session(txn);
+  varve_txn_set_watch(txn, tell_progress, session);
   thd_set_ha_data(thd, hton, session);
   return session;
 }

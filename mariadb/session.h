@@ -10,6 +10,8 @@
 
 namespace varve_plugin {
 
+class Progress_report;
+
 class Session
 {
 public:
@@ -64,6 +66,9 @@ public:
 
   int commit(THD *thd, bool all);
   int rollback(THD *thd, bool all);
+
+  // Who shows how far the engine has come in a call that takes long; null: nobody.
+  Progress_report *progress= nullptr;
 
 private:
   int wait_for_table(THD *thd, const varve_table *table, bool exclusive);

@@ -204,6 +204,22 @@ typedef enum varve_parent_fault {
   VARVE_NO_PARENT_INDEX = 4,
 } varve_parent_fault;
 
+// What a call is doing that takes long.
+typedef enum varve_phase {
+  // Reads the rows that indexes, or another table, are built of. Counts rows.
+  VARVE_PHASE_READ = 0,
+  // Fills indexes with what was sorted. Counts rows and entries.
+  VARVE_PHASE_FILL = 1,
+  // Looks at rows that others have changed meanwhile. Counts rows.
+  VARVE_PHASE_CATCH_UP = 2,
+  // Checks each page of a table's file by itself. Counts pages.
+  VARVE_PHASE_CHECK_PAGES = 3,
+  // Checks rows and entries. Counts them.
+  VARVE_PHASE_CHECK_RECORDS = 4,
+  // Looks at leaves for statistics. Counts leaves.
+  VARVE_PHASE_SAMPLE = 5,
+} varve_phase;
+
 // How a metric is to be read.
 typedef enum varve_metric_kind {
   // How often, or how much, since the database was opened: it never falls.
@@ -563,6 +579,10 @@ typedef void (*varve_xid_fn)(void *context, const struct varve_xid *xid);
 
 // Is told that something has happened.
 typedef void (*varve_notify_fn)(void *context);
+
+// Is told that so much of the estimated work of a phase is done: when a phase begins, which may come again,
+// and every so often. It should return at once.
+typedef void (*varve_watch_fn)(void *context, enum varve_phase phase, uint64_t done, uint64_t estimated);
 
 // What is known of a table as a whole.
 typedef struct varve_totals {
@@ -1015,6 +1035,12 @@ enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_
 // transactions without a session among them. If `exclusive`, it waits also for those who have looked for
 // parents there.
 enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
+
+// From now on `told` is called by the session's own thread, within calls that take long: those about
+// redefinitions, which were prepared with this session, varve_load_finish, varve_table_check and
+// varve_table_analyze.
+// `context` stays until the session is closed.
+void varve_txn_set_watch(const struct varve_txn *txn, varve_watch_fn told, void *context);
 
 // Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
 // or text greater lengths, more columns or fewer, another order, and other indexes, once nobody uses it;

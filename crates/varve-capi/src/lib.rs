@@ -13,6 +13,7 @@
 //! - `flush`, `history`, `pool_dump`: options that may change while a database is open.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
+//! - `progress`: how far calls that take long have come.
 //! - `value_source`: values that the engine asks for when a foreign key changes a row.
 //! - `statistics`: what is known of tables, to be stored by the caller.
 //! - `status`: metrics, undo tablespaces, texts for people.
@@ -36,6 +37,7 @@ pub mod history;
 pub mod load;
 pub mod pool_dump;
 pub mod prepared;
+pub mod progress;
 pub mod redefinition;
 mod rows;
 pub mod statistics;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use varve::{
     AutoIncLock, Database, Datum, Error, Isolation, OnDuplicate, RedefinitionWaits, Savepoint,
-    Transaction, ValueSource,
+    Transaction, ValueSource, Watch,
 };
 
 use crate::choice::{choice, chosen};
@@ -43,9 +43,19 @@ pub(crate) struct State {
     values: Option<Arc<dyn ValueSource>>,
     /// What interrupts the transactions that begin from now on.
     interrupt: Arc<AtomicBool>,
+    /// Of the same ones.
+    watch: Option<Watch>,
 }
 
 impl State {
+    /// Is told how far calls that take long have come.
+    pub(crate) fn watch(&mut self, watch: Watch) {
+        if let Some(t) = &mut self.current {
+            t.set_watch(Some(watch.clone()));
+        }
+        self.watch = Some(watch);
+    }
+
     fn running(&mut self) -> varve::Result<&mut Transaction> {
         (self.current.as_mut()).ok_or_else(|| Error::invalid("no transaction has begun"))
     }
@@ -202,6 +212,7 @@ pub unsafe extern "C" fn varve_txn_open(
                 foreign_key_checks: true,
                 values: None,
                 interrupt,
+                watch: None,
             }),
         };
         // SAFETY: CAPI-2.
@@ -224,15 +235,17 @@ pub unsafe extern "C" fn varve_txn_close(txn: *mut varve_txn) {
     });
 }
 
-/// How the session's transactions wait.
+/// How the session's transactions wait, and who watches them.
 ///
 /// # Safety
 /// As of `state`.
 pub(crate) unsafe fn waits_of(txn: &varve_txn) -> RedefinitionWaits {
+    // SAFETY: the caller's promise.
+    let state = unsafe { state(txn) };
     RedefinitionWaits {
         interrupt: Some(txn.interrupt.clone()),
-        // SAFETY: the caller's promise.
-        lock_wait_timeout: unsafe { state(txn) }.lock_wait_timeout,
+        lock_wait_timeout: state.lock_wait_timeout,
+        watch: state.watch.clone(),
     }
 }
 
@@ -257,6 +270,7 @@ pub unsafe extern "C" fn varve_txn_begin(
             t.set_lock_wait_timeout(timeout);
         }
         t.set_foreign_key_checks(state.foreign_key_checks);
+        t.set_watch(state.watch.clone());
         if let Some(values) = &state.values {
             t.set_value_source(values.clone());
         }

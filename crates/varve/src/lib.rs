@@ -95,8 +95,8 @@ mod txn;
 mod undo;
 
 pub use base::{
-    BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, ReferenceError, Result, SpaceId,
-    TableId, TrxId, Xid,
+    BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, Phase, Progress, ReferenceError,
+    Result, SpaceId, TableId, TrxId, Watch, Xid,
 };
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{

@@ -7,6 +7,7 @@ mod ids;
 #[cfg(all(test, loom))]
 pub mod model;
 mod packed;
+mod progress;
 mod sabotage;
 mod spread;
 mod stops;
@@ -20,6 +21,7 @@ pub use error::{BadForeignKey, Error, NoParent, ReferenceError, Result};
 pub use hash::fnv1a;
 pub use ids::*;
 pub use packed::{RowHead, put_pair, take_pair};
+pub use progress::{Meter, Phase, Progress, Watch};
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
 pub use stops::{StopPoint, Stops};

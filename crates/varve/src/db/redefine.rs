@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Watch};
 use crate::catalog::{ForeignKey, TableDef};
 use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
@@ -24,13 +24,15 @@ pub struct PreparedRedefinition {
 /// One table more is prepared.
 type Add = fn(&Ddl, &mut Redefinition, &TableDef) -> Result<()>;
 
-/// How a redefinition waits for locks.
+/// How a redefinition waits for locks, and who watches it.
 #[derive(Clone, Debug, Default)]
 pub struct RedefinitionWaits {
     /// When it is set, after which `Database::wake_interrupted` ends waits, the error is `Interrupted`.
     pub interrupt: Option<Arc<AtomicBool>>,
     /// `None`: as long as a transaction does for which nobody says it.
     pub lock_wait_timeout: Option<Duration>,
+    /// Is told how far it has come.
+    pub watch: Option<Watch>,
 }
 
 impl Database {
@@ -102,6 +104,7 @@ impl Database {
         let RedefinitionWaits {
             interrupt,
             lock_wait_timeout,
+            watch,
         } = waits;
         let mut trx = self.begin(Isolation::RepeatableRead);
         interrupt
@@ -110,6 +113,7 @@ impl Database {
         lock_wait_timeout
             .into_iter()
             .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
+        trx.set_watch(watch);
         let mut prepared = PreparedRedefinition {
             inner: self.inner.clone(),
             prepared: Some(Redefinition::new(trx)),

@@ -26,7 +26,7 @@ impl Table {
 
     /// Makes the estimates about all indexes anew.
     pub fn analyze(&self) -> Result<()> {
-        stats::analyze(&self.table, &|| Ok(()))
+        stats::analyze(&self.table, None, &|| Ok(()))
     }
 
     /// How many leaves of an index are looked at for estimates from now on, by all who use the table; 0 is 1.
@@ -88,7 +88,7 @@ impl Transaction {
     /// gives it another definition.
     pub fn analyze(&mut self, table: &Table) -> Result<()> {
         self.use_table(&table.table, TableMode::IntentionShared)?;
-        stats::analyze(&table.table, &|| self.check_interrupt())
+        stats::analyze(&table.table, self.watch(), &|| self.check_interrupt())
     }
 
     /// As [`Table::keep_statistics`]. Until the transaction ends nobody drops the table or gives it another

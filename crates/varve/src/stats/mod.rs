@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub use told::{Statistic, TableStatistics, keep, take};
 
-use crate::base::{GoingOn, Result};
+use crate::base::{GoingOn, Meter, Phase, Result, Watch};
 use crate::btree::{ChosenLeaf, Seek};
 use crate::catalog::{DELETED, IndexEstimate, OpenIndex, OpenTable};
 use crate::page::common_prefix_len;
@@ -39,6 +39,9 @@ use crate::row::{KeyCodec, successor};
 
 /// So many times as many rows, or as few, are not what a sample says.
 const UNLIKELY: f64 = 1.5;
+
+/// Leaves between two that are told of.
+const TOLD_EVERY: u64 = 16;
 
 /// In a leaf, when nobody looks.
 const GUESSED_RECORDS: u64 = 100;
@@ -48,9 +51,9 @@ const COUNTED_VALUES: u64 = 40;
 
 /// Makes the table's statistics anew. Waits for a thread that is doing so already. `going_on` is asked before
 /// each leaf.
-pub fn analyze(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
+pub fn analyze(table: &OpenTable, watch: Option<&Watch>, going_on: GoingOn<'_>) -> Result<()> {
     let _alone = table.estimates.making.lock();
-    refresh(table, going_on).map(drop)
+    refresh(table, watch, going_on).map(drop)
 }
 
 /// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too
@@ -72,7 +75,7 @@ pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> 
     // Somebody else may have made them just now.
     match usable() {
         Some(usable) => Ok(usable),
-        None => Ok(refresh(table, &|| Ok(()))?.swap_remove(index)),
+        None => Ok(refresh(table, None, &|| Ok(()))?.swap_remove(index)),
     }
 }
 
@@ -95,13 +98,23 @@ fn kept(table: &OpenTable, index: usize) -> Option<IndexEstimate> {
 }
 
 /// The caller holds the mutex for making them. Returns them, too.
-fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<Vec<IndexEstimate>> {
-    let clustered = Sampler::new(table, 0, &table.clustered, going_on);
+fn refresh(
+    table: &OpenTable,
+    watch: Option<&Watch>,
+    going_on: GoingOn<'_>,
+) -> Result<Vec<IndexEstimate>> {
+    let leaves = sample_leaves(table) * table.indexes().count();
+    let meter = Meter::begin(watch, Phase::Sample, leaves as u64, TOLD_EVERY);
+    let course = Course {
+        meter: Some(&meter),
+        going_on,
+    };
+    let clustered = Sampler::new(table, 0, &table.clustered, course);
     let sample = clustered.sample()?;
     let rows = count_again(table, &sample);
     let mut made = vec![clustered.estimate_by(&sample, rows)?];
     for (number, index) in table.indexes().enumerate().skip(1) {
-        made.push(Sampler::new(table, number, index, going_on).estimate(rows)?);
+        made.push(Sampler::new(table, number, index, course).estimate(rows)?);
     }
     publish(table, rows, made.clone());
     Ok(made)
@@ -171,12 +184,28 @@ impl Sample {
     }
 }
 
+/// Who looks at leaves says so, and asks whether to go on.
+#[derive(Clone, Copy)]
+struct Course<'a> {
+    meter: Option<&'a Meter>,
+    going_on: GoingOn<'a>,
+}
+
+const UNWATCHED: Course<'_> = Course {
+    meter: None,
+    going_on: &|| Ok(()),
+};
+
+fn sample_leaves(table: &OpenTable) -> usize {
+    table.estimates.sample_leaves.load(Relaxed).max(1) as usize
+}
+
 /// Looks at the leaves of one index.
 struct Sampler<'a> {
     index: &'a OpenIndex,
     codecs: Codecs<'a>,
     leaves: usize,
-    going_on: GoingOn<'a>,
+    course: Course<'a>,
 }
 
 impl<'a> Sampler<'a> {
@@ -184,13 +213,13 @@ impl<'a> Sampler<'a> {
         table: &'a OpenTable,
         number: usize,
         index: &'a OpenIndex,
-        going_on: GoingOn<'a>,
+        course: Course<'a>,
     ) -> Sampler<'a> {
         Sampler {
             index,
             codecs: codecs_of(table, number, index),
-            leaves: table.estimates.sample_leaves.load(Relaxed).max(1) as usize,
-            going_on,
+            leaves: sample_leaves(table),
+            course,
         }
     }
 
@@ -232,7 +261,7 @@ impl<'a> Sampler<'a> {
         let mut values = 0;
         let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            (self.going_on)()?;
+            (self.course.going_on)()?;
             let leaf = self.index.tree.latch_leaf_shared(&from, Seek::Ge)?;
             let page = leaf.slotted();
             if leaf.at == page.n_slots() {
@@ -278,7 +307,8 @@ impl<'a> Sampler<'a> {
         // Rows of the leaf in hand, of all that were looked at, and of those that they stand for.
         let (mut live, mut all_live, mut stood_for) = (0, 0, 0.0);
         for ChosenLeaf { low, of_leaves } in &chosen {
-            (self.going_on)()?;
+            (self.course.going_on)()?;
+            self.course.meter.inspect(|meter| meter.add(1));
             let leaf = self.index.tree.latch_leaf_shared(low, Seek::Ge)?;
             let page = leaf.slotted();
             // A tree with fewer leaves shows one of them several times in a row.

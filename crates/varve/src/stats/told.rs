@@ -16,7 +16,7 @@ use crate::base::Result;
 use crate::catalog::{FIRST_ROOT_PAGE, IndexEstimate, OpenTable, TableDef};
 use crate::row::KeyPart;
 
-use super::{Sampler, kept, publish, secondary_pages};
+use super::{Sampler, UNWATCHED, kept, publish, secondary_pages};
 
 /// What InnoDB calls the index of a table without a primary key, and its only column.
 const HIDDEN_INDEX: &str = "GEN_CLUST_INDEX";
@@ -100,7 +100,7 @@ pub fn take(table: &OpenTable, told: &TableStatistics) -> Result<bool> {
                 all_are_known = false;
                 match kept(table, number) {
                     Some(estimate) => Ok(estimate),
-                    None => Sampler::new(table, number, index, &|| Ok(())).estimate(told.rows),
+                    None => Sampler::new(table, number, index, UNWATCHED).estimate(told.rows),
                 }
             }
         })

@@ -17,10 +17,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, GoingOn, Result, TrxId};
+use crate::base::{Error, GoingOn, Meter, Phase, Result, TrxId};
 use crate::btree::Loader;
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
@@ -37,6 +38,8 @@ use super::version::row_record;
 
 /// Entries between two questions whether to go on.
 pub(super) const ASKED_EVERY: usize = 4096;
+/// How long a thread that waits for another one says nothing of its progress.
+const TELL_WAITING: Duration = Duration::from_millis(100);
 /// Bytes of memory that a sorter has at least: there may be many, of partitions with many indexes.
 const LEAST_MEMORY: usize = 16 << 10;
 /// So many changed rows are few enough to be left for the end, when others have to wait.
@@ -207,23 +210,31 @@ fn fill(
     going_on: &(dyn Fn() -> Result<()> + Sync),
 ) -> Result<Option<Duplicate>> {
     let mut sorters = sorters(indexes, room);
-    sort_entries(table, indexes, &mut sorters, seen, going_on)?;
+    let rows = sort_entries(table, indexes, &mut sorters, seen, going_on)?;
+    let entries = rows * indexes.len() as u64;
+    let meter = Meter::begin(seen.watch(), Phase::Fill, entries, ASKED_EVERY as u64);
     let work = indexes.iter().zip(sorters).collect();
-    let done = by_two_threads(work, |(index, sorter)| {
-        let found = load(index, sorter, going_on)?;
+    let done = by_two_threads(work, &meter, |(index, sorter)| {
+        let found = load(index, sorter, &meter, going_on)?;
         Ok(found.map(|key| (index.name.clone(), key)))
     })?;
     Ok(done.into_iter().flatten().next())
 }
 
-/// Scans the table.
+/// Scans the table. Returns how many rows there are.
 fn sort_entries(
     table: &Arc<OpenTable>,
     indexes: &[OpenIndex],
     sorters: &mut [Sorter],
     seen: &mut Transaction,
     going_on: GoingOn<'_>,
-) -> Result<()> {
+) -> Result<u64> {
+    let meter = Meter::begin(
+        seen.watch(),
+        Phase::Read,
+        table.row_count(),
+        ASKED_EVERY as u64,
+    );
     let mut cursor = Cursor::open(table.clone(), 0)?;
     // What keys are made of is fetched below.
     cursor.set_wanted_columns(Some(&vec![false; table.def.columns.len()]));
@@ -245,12 +256,13 @@ fn sort_entries(
             sorter.push(&entry.key, &entry.payload)?;
         }
         n += 1;
+        meter.add(1);
         if n.is_multiple_of(ASKED_EVERY) {
             going_on()?;
         }
         found = cursor.next(seen)?;
     }
-    Ok(())
+    Ok(n as u64)
 }
 
 impl Drop for Build {
@@ -260,9 +272,11 @@ impl Drop for Build {
 }
 
 /// Does all pieces of work, two at the same time, and returns what came of them, in their order. The first
-/// error ends it when the pieces at hand are done.
+/// error ends it when the pieces at hand are done. What the other thread adds to the meter is told of while
+/// it is waited for.
 pub(super) fn by_two_threads<W: Send, R: Send>(
     work: Vec<W>,
+    meter: &Meter,
     piece: impl Fn(W) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
     let is_alone = work.len() < 2;
@@ -283,9 +297,19 @@ pub(super) fn by_two_threads<W: Send, R: Send>(
         }
         Ok(())
     };
+    let waiting = thread::current();
     thread::scope(|scope| {
-        let other = (!is_alone).then(|| scope.spawn(go_on));
+        let other = || {
+            let done = go_on();
+            waiting.unpark();
+            done
+        };
+        let other = (!is_alone).then(|| scope.spawn(other));
         let own = go_on();
+        while other.as_ref().is_some_and(|other| !other.is_finished()) {
+            thread::park_timeout(TELL_WAITING);
+            meter.tell();
+        }
         let other = other.map(|other| other.join().expect("it does not panic"));
         own.and(other.unwrap_or(Ok(())))
     })?;
@@ -394,7 +418,12 @@ impl<'a> EntryParts<'a> {
 }
 
 /// Returns the row that it refuses, if there is one (BUILD-1).
-fn load(index: &OpenIndex, sorter: Sorter, going_on: GoingOn<'_>) -> Result<Option<Vec<u8>>> {
+fn load(
+    index: &OpenIndex,
+    sorter: Sorter,
+    meter: &Meter,
+    going_on: GoingOn<'_>,
+) -> Result<Option<Vec<u8>>> {
     let mut entries = sorter.finish(going_on)?;
     let mut loader = Loader::new(&index.tree)?;
     // The last entry, and how long its own key is, which may not come again; 0 if it may.
@@ -413,9 +442,11 @@ fn load(index: &OpenIndex, sorter: Sorter, going_on: GoingOn<'_>) -> Result<Opti
         loader.push(key, sorted.record)?;
         n += 1;
         if n.is_multiple_of(ASKED_EVERY) {
+            meter.add(ASKED_EVERY as u64);
             going_on()?;
         }
     }
+    meter.add((n % ASKED_EVERY) as u64);
     loader.finish()?;
     Ok(None)
 }

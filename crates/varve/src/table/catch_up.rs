@@ -24,7 +24,7 @@
 
 use std::iter;
 
-use crate::base::{Error, Result, TrxId};
+use crate::base::{Error, Meter, Phase, Result, TrxId};
 use crate::btree::removal_log_bytes;
 use crate::catalog::{ENTRY_LEN, Notes, OpenIndex, OpenTable};
 use crate::mtr::Mtr;
@@ -38,6 +38,9 @@ use super::sorter::Sorter;
 use super::unique::find_entry;
 use super::version::{VersionScratch, gone_version, read_leaf, row_record, sees, visible_version};
 use super::write::MAX_MTR;
+
+/// Rows of a round between two that are told of.
+const TOLD_EVERY: u64 = 256;
 
 /// The version of a row that a view sees.
 #[derive(Default)]
@@ -120,6 +123,7 @@ pub(super) struct Round<'a> {
     pub now: &'a Transaction,
     /// Of rows that may be others now, in order.
     pub keys: &'a [&'a [u8]],
+    pub meter: &'a Meter,
 }
 
 impl Build {
@@ -145,11 +149,14 @@ impl Build {
         self.table.followed.put_back(&kept);
         keys.sort_unstable();
         keys.dedup();
+        let units = keys.len() as u64;
+        let meter = Meter::begin(now.watch(), Phase::CatchUp, units, TOLD_EVERY);
         let round = Round {
             table: &self.table,
             was: &self.seen,
             now: &now,
             keys: &keys,
+            meter: &meter,
         };
         let found = match &self.product {
             Product::Indexes(indexes) => {
@@ -178,6 +185,7 @@ impl Round<'_> {
         let (table, now) = (self.table, self.now);
         for &key in self.keys {
             now.check_interrupt()?;
+            self.meter.add(1);
             let was = old.read(self.was, table, key)?;
             let is = new.read(now, table, key)?;
             // Of what one transaction wrote views see only the last.

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::base::{Error, GoingOn, PageId, PageNo, Result, SYSTEM_SPACE};
+use crate::base::{Error, GoingOn, Meter, PageId, PageNo, Phase, Result, SYSTEM_SPACE};
 use crate::btree::TreeReport;
 use crate::catalog::{
     ChainWalk, CopyReader, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord,
@@ -33,6 +33,8 @@ use super::version::read_leaf;
 
 /// Messages about single rows beyond this many are counted, not told.
 const MAX_ERRORS: usize = 50;
+/// Pages or records between two that are told of.
+const TOLD_EVERY: u64 = 1024;
 
 /// Rows and structure that a check looked at, and what it found wrong.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +74,13 @@ pub fn check_table(trx: &mut Transaction, table: &Arc<OpenTable>) -> Result<Chec
         })?;
     }
     let tables = &trx.core().tables;
-    let mut report = check_quiet_table(table, tables, &|| trx.check_interrupt())?;
+    let records = table.row_count() * table.indexes().count() as u64;
+    let meter = Meter::begin(trx.watch(), Phase::CheckRecords, records, TOLD_EVERY);
+    let going_on = || {
+        meter.add(1);
+        trx.check_interrupt()
+    };
+    let mut report = check_quiet_table(table, tables, &going_on)?;
     // What a page says by itself comes first, and not again.
     let told = |what: &String| errors.iter().any(|e| what.contains(e));
     report.errors.retain(|what| !told(what));
@@ -95,8 +103,11 @@ fn verify_pages(trx: &Transaction, table: &OpenTable, tell: &mut dyn FnMut(Error
             .filter(|&no| no < space.size_pages())?;
         Some(PageId::new(space.id(), PageNo(no)))
     };
+    let pages = u64::from(space.size_pages());
+    let meter = Meter::begin(trx.watch(), Phase::CheckPages, pages, TOLD_EVERY);
     let mut read = |id: PageId, to: &mut [u8]| {
         trx.check_interrupt()?;
+        meter.add(1);
         core.pool.prefetch_walk(id.no.0 as usize, page);
         to.copy_from_slice(&core.pool.shared(id)?);
         Ok(())

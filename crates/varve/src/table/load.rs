@@ -57,7 +57,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::base::{Error, PageNo, Result, RollPtr, RowHead, TrxId};
+use crate::base::{Error, Meter, PageNo, Phase, Result, RollPtr, RowHead, TrxId};
 use crate::btree::{Loader, Seek, Tree};
 use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
 use crate::lock::TableMode;
@@ -438,10 +438,12 @@ impl TableLoad {
             }
             Rows::Sorting(sorter) => Some((&table.clustered, Work::Rows(sorter))),
         };
+        let units = n * (u64::from(rows.is_some()) + entries.len() as u64);
         let entries = table.secondary.iter().zip(entries);
         let entries = entries.map(|(index, sorter)| (index, Work::Entries(sorter)));
         let work = rows.into_iter().chain(entries).collect();
-        if let Some((index, found)) = load_trees(work, trx.interrupt())? {
+        let meter = Meter::begin(trx.watch(), Phase::Fill, units, ASKED_EVERY as u64);
+        if let Some((index, found)) = load_trees(work, &meter, trx.interrupt())? {
             found.tell(&table, &index.name, duplicate)?;
             let index = index.name.clone();
             return Err(Error::DuplicateKey { index });
@@ -575,12 +577,13 @@ enum Work {
 /// same key (LOAD-4). The trees have no such rows then, but all others.
 fn load_trees<'t>(
     work: Vec<(&'t OpenIndex, Work)>,
+    meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<(&'t OpenIndex, Duplicate)>> {
-    let done = by_two_threads(work, |(index, sorter)| {
+    let done = by_two_threads(work, meter, |(index, sorter)| {
         let found = match sorter {
-            Work::Rows(sorter) => load_rows(index, sorter, interrupt)?,
-            Work::Entries(sorter) => load_entries(index, sorter, interrupt)?,
+            Work::Rows(sorter) => load_rows(index, sorter, meter, interrupt)?,
+            Work::Entries(sorter) => load_entries(index, sorter, meter, interrupt)?,
         };
         Ok(found.map(|found| (index, found)))
     })?;
@@ -592,6 +595,7 @@ fn load_trees<'t>(
 fn load_rows(
     index: &OpenIndex,
     sorter: Sorter,
+    meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<Duplicate>> {
     let mut rows = sorter.finish(&|| check_interrupt(interrupt))?;
@@ -612,9 +616,11 @@ fn load_rows(
         }
         n += 1;
         if n.is_multiple_of(ASKED_EVERY) {
+            meter.add(ASKED_EVERY as u64);
             check_interrupt(interrupt)?;
         }
     }
+    meter.add((n % ASKED_EVERY) as u64);
     loader.finish()?;
     Ok(found)
 }
@@ -622,6 +628,7 @@ fn load_rows(
 fn load_entries(
     index: &OpenIndex,
     sorter: Sorter,
+    meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<Duplicate>> {
     let mut entries = sorter.finish(&|| check_interrupt(interrupt))?;
@@ -641,9 +648,11 @@ fn load_entries(
         }
         n += 1;
         if n.is_multiple_of(ASKED_EVERY) {
+            meter.add(ASKED_EVERY as u64);
             check_interrupt(interrupt)?;
         }
     }
+    meter.add((n % ASKED_EVERY) as u64);
     loader.finish()?;
     Ok(same.found)
 }

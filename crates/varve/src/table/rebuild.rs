@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{Error, GoingOn, Result};
+use crate::base::{Error, GoingOn, Meter, Phase, Result};
 use crate::catalog::{OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::row::{ColumnDef, Datum, RowRef};
@@ -105,6 +105,12 @@ impl NewTable {
         let mut filler = self.filler(seen);
         let mut load = TableLoad::begin(&mut filler, &self.table, room)?;
         load.tell_late();
+        let meter = Meter::begin(
+            seen.watch(),
+            Phase::Read,
+            old.row_count(),
+            ASKED_EVERY as u64,
+        );
         let mut cursor = Cursor::open(old.clone(), 0)?;
         let mut found = cursor.first(seen, LockMode::None)?;
         let mut n = 0usize;
@@ -113,11 +119,13 @@ impl NewTable {
             n += 1;
             let values = self.values(&row, n)?;
             load.push_with(&mut filler, self.row_id(cursor.key()), &values)?;
+            meter.add(1);
             if n.is_multiple_of(ASKED_EVERY) {
                 going_on()?;
             }
             found = cursor.next(seen)?;
         }
+        drop(meter);
         load.finish(&mut filler, tell)?;
         filler.commit()
     }
@@ -169,6 +177,7 @@ impl NewTable {
         let mut coming = Vec::new();
         for (n, &key) in (1..).zip(round.keys) {
             trx.check_interrupt()?;
+            round.meter.add(1);
             let writers = (old.read(was, from, key)?, new.read(now, from, key)?);
             // Of what one transaction wrote views see only the last.
             if writers.0 == writers.1 {

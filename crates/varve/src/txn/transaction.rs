@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::{
-    Error, IndexId, Lsn, Result, SYSTEM_SPACE, Sabotage, SpaceId, TableId, TrxId, TrxNo, Xid,
+    Error, IndexId, Lsn, Result, SYSTEM_SPACE, Sabotage, SpaceId, TableId, TrxId, TrxNo, Watch, Xid,
 };
 use crate::btree::LeafHint;
 use crate::catalog::{ChangedTables, Claim, OpenTable};
@@ -149,6 +149,8 @@ pub struct Transaction {
     own_interrupt: Option<Arc<AtomicBool>>,
     /// The caller's flag, which counts instead.
     interrupt: Option<Arc<AtomicBool>>,
+    /// Is told how far its long statements have come.
+    watch: Option<Watch>,
     pub(crate) scratch: Scratch,
     /// Rows come in the order of their keys: the index, and the leaf that took the last one.
     pub(crate) run: Option<(IndexId, LeafHint)>,
@@ -190,6 +192,7 @@ impl Transaction {
             rows_read: 0,
             own_interrupt: Some(interrupt),
             interrupt: None,
+            watch: None,
             scratch,
             run: None,
         }
@@ -323,13 +326,6 @@ impl Transaction {
     pub(crate) fn interrupt(&self) -> &Arc<AtomicBool> {
         let flag = self.interrupt.as_ref().or(self.own_interrupt.as_ref());
         flag.expect("there until the transaction is dropped")
-    }
-
-    /// An error if a wait for another thread has to stop: the transaction was interrupted, or the database
-    /// has stopped.
-    pub(crate) fn check_waiting(&self) -> Result<()> {
-        self.check_interrupt()?;
-        self.core.check_usable()
     }
 
     /// A cursor has come to `n` rows. Told to the counter at the statement's end and every so often.

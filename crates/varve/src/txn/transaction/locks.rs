@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Result, Sabotage, TableId, TrxId};
+use crate::base::{Error, IndexId, Result, Sabotage, TableId, TrxId, Watch};
 use crate::btree::Seek;
 use crate::catalog::{OpenTable, RowRecord, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
@@ -120,10 +120,28 @@ impl Transaction {
         self.lock_wait = timeout;
     }
 
-    /// Waits as long as `other` does, and is interrupted with it.
+    /// Waits as long as `other` does, is interrupted with it, and tells its watch.
     pub(crate) fn wait_as(&mut self, other: &Transaction) {
         self.lock_wait = other.lock_wait;
         self.set_interrupt(other.interrupt().clone());
+        self.set_watch(other.watch().cloned());
+    }
+
+    /// An error if a wait for another thread has to stop: the transaction was interrupted, or the database
+    /// has stopped.
+    pub(crate) fn check_waiting(&self) -> Result<()> {
+        self.check_interrupt()?;
+        self.core.check_usable()
+    }
+
+    /// From now on this one is told how far statements have come that take long: loads, checks and
+    /// statistics, which are given this transaction.
+    pub fn set_watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
+    }
+
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
     }
 
     /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata
