@@ -7,6 +7,7 @@
 #include "error_map.h"
 #include "progress.h"
 #include "statistics.h"
+#include "sysvars.h"
 
 #include "mysqld.h"
 
@@ -114,7 +115,7 @@ void ha_varve::refresh_estimates()
 void ha_varve::fetch_estimates()
 {
   const Statistics_policy policy= statistics_policy(table_share, m_name);
-  varve_table_set_sample_leaves(m_table, policy.sample_pages);
+  varve_table_set_sampling(m_table, policy.sample_pages, nulls_in_keys());
   if (table_share->tmp_table != NO_TMP_TABLE)
     return;
   lock_shared_ha_data();
@@ -282,7 +283,7 @@ int ha_varve::analyze(THD *thd, HA_CHECK_OPT *)
 {
   Progress_report progress(thd, Progress_report::OTHER, 1);
   const Statistics_policy policy= statistics_policy(table_share, m_name);
-  varve_table_set_sample_leaves(m_table, policy.sample_pages);
+  varve_table_set_sampling(m_table, policy.sample_pages, nulls_in_keys());
   // OPTIMIZE of a temporary table calls for it between two transactions.
   const varve_txn *txn= m_txn && varve_txn_is_open(m_txn) ? m_txn : nullptr;
   if (varve_code code= varve_table_analyze(m_table, txn))

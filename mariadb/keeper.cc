@@ -16,6 +16,7 @@
 // for then. So it keeps mysql.plugin locked meanwhile, which INSTALL and UNINSTALL write.
 
 #include "statistics.h"
+#include "sysvars.h"
 
 #include "engine.h"
 
@@ -135,7 +136,7 @@ Stored store(const std::string &name, const Pending &task)
     code= varve_txn_start_statement(txn);
   if (!code && task.task == Task::RECALCULATE)
   {
-    varve_table_set_sample_leaves(table, task.sample_pages);
+    varve_table_set_sampling(table, task.sample_pages, nulls_in_keys());
     code= varve_table_analyze(table, txn);
   }
   Stored stored= stored_after(code);

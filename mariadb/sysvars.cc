@@ -35,6 +35,7 @@ static unsigned long open_files;
 static unsigned long force_recovery;
 static unsigned long long lock_memory_size;
 static unsigned long long sort_buffer_size;
+static unsigned long fill_factor;
 static unsigned long long online_alter_log_max_size;
 static unsigned long purge_threads;
 static unsigned long purge_batch_size;
@@ -64,6 +65,7 @@ static char *undo_directory;
 static long autoinc_lock_mode_value;
 static my_bool stats_persistent;
 static my_bool stats_auto_recalc;
+static unsigned long stats_method;
 static unsigned long long stats_persistent_sample_pages;
 static unsigned long long stats_transient_sample_pages;
 
@@ -295,6 +297,11 @@ static MYSQL_SYSVAR_ULONGLONG(sort_buffer_size, sort_buffer_size, PLUGIN_VAR_RQC
   "data directory.",
   nullptr, (update_setting<varve_db_set_sort_buffer, unsigned long long>), 32ULL << 20, 64ULL << 10,
   64ULL << 30, 0);
+
+static MYSQL_SYSVAR_ULONG(fill_factor, fill_factor, PLUGIN_VAR_RQCMDARG,
+  "How many percent of each leaf page are filled by building indexes, by rebuilding and copying tables and by "
+  "statements that load an empty one.",
+  nullptr, (update_setting<varve_db_set_fill_factor, unsigned long>), 100, 10, 100, 0);
 
 static MYSQL_SYSVAR_ULONGLONG(online_alter_log_max_size, online_alter_log_max_size, PLUGIN_VAR_RQCMDARG,
   "Memory for noting which rows are changed while an ALTER TABLE builds indexes, in bytes. If it is not enough, the "
@@ -574,6 +581,15 @@ static MYSQL_SYSVAR_ULONGLONG(stats_transient_sample_pages, stats_transient_samp
   "How many leaf pages of an index are looked at for statistics that are in memory only.",
   nullptr, nullptr, 8, 1, MAX_SAMPLE_PAGES, 0);
 
+// In the order of varve_nulls.
+static const char *stats_method_names[]= {"nulls_equal", "nulls_unequal", "nulls_ignored", NullS};
+static TYPELIB stats_methods= {array_elements(stats_method_names) - 1, "stats_methods", stats_method_names, nullptr};
+
+static MYSQL_SYSVAR_ENUM(stats_method, stats_method, PLUGIN_VAR_RQCMDARG,
+  "What NULLs are to statistics that are made from now on. nulls_equal: one value. nulls_unequal: a value each. nulls_ignored: "
+  "rows with one do not count.",
+  nullptr, nullptr, VARVE_NULLS_EQUAL, &stats_methods);
+
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
   nullptr, nullptr, 50, 0, 100000000, 0);
@@ -621,8 +637,10 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(read_ahead_threshold),
   MYSQL_SYSVAR(redo_log_capacity),
   MYSQL_SYSVAR(sort_buffer_size),
+  MYSQL_SYSVAR(fill_factor),
   MYSQL_SYSVAR(online_alter_log_max_size),
   MYSQL_SYSVAR(stats_auto_recalc),
+  MYSQL_SYSVAR(stats_method),
   MYSQL_SYSVAR(stats_persistent),
   MYSQL_SYSVAR(stats_persistent_sample_pages),
   MYSQL_SYSVAR(stats_transient_sample_pages),
@@ -704,6 +722,7 @@ varve_options options_from_variables()
   options.force_recovery= uint8_t(force_recovery);
   options.lock_memory_bytes= lock_memory_size;
   options.sort_buffer_bytes= sort_buffer_size;
+  options.fill_factor_pct= uint32_t(fill_factor);
   options.online_log_bytes= online_alter_log_max_size;
   options.purge= purge_options();
   options.history= history_options();
@@ -745,6 +764,11 @@ Statistics_policy statistics_variables()
 uint transient_sample_pages()
 {
   return uint(stats_transient_sample_pages);
+}
+
+varve_nulls nulls_in_keys()
+{
+  return varve_nulls(stats_method);
 }
 
 uint64_t lock_wait_timeout_ms(THD *thd)

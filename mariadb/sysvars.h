@@ -36,6 +36,8 @@ long autoinc_lock_mode();
 // The variables about statistics that are stored, and about others.
 Statistics_policy statistics_variables();
 uint transient_sample_pages();
+// What keys with a NULL are to statistics.
+varve_nulls nulls_in_keys();
 
 // How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the
 // wait for a metadata lock.

@@ -220,6 +220,16 @@ typedef enum varve_phase {
   VARVE_PHASE_SAMPLE = 5,
 } varve_phase;
 
+// What keys with a NULL are to estimates.
+typedef enum varve_nulls {
+  // All NULLs are one value.
+  VARVE_NULLS_EQUAL = 0,
+  // Each one is a value of its own.
+  VARVE_NULLS_UNEQUAL = 1,
+  // Rows with one are not looked at.
+  VARVE_NULLS_IGNORED = 2,
+} varve_nulls;
+
 // How a metric is to be read.
 typedef enum varve_metric_kind {
   // How often, or how much, since the database was opened: it never falls.
@@ -411,6 +421,9 @@ typedef struct varve_options {
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
   uint32_t read_ahead_threshold;
   uint64_t sort_buffer_bytes;
+  // How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
+  // 100.
+  uint32_t fill_factor_pct;
   // Memory that noting the rows which are changed while indexes are built may take: at least 64 KiB.
   uint64_t online_log_bytes;
   // How changed pages are written.
@@ -862,6 +875,10 @@ enum varve_code varve_db_set_read_ahead_threshold(const struct varve_db *db, uin
 // Changes how much memory building indexes may take. VARVE_INVALID: less than 64 KiB, nothing was changed.
 enum varve_code varve_db_set_sort_buffer(const struct varve_db *db, uint64_t bytes);
 
+// Changes how many percent of each leaf are filled, by what is built from now on. VARVE_INVALID: less than
+// 10 or more than 100, nothing was changed.
+enum varve_code varve_db_set_fill_factor(const struct varve_db *db, uint32_t pct);
+
 // Changes how much memory noting changed rows may take, for indexes that will be built. VARVE_INVALID: less
 // than 64 KiB, nothing was changed.
 enum varve_code varve_db_set_online_log(const struct varve_db *db, uint64_t bytes);
@@ -1110,8 +1127,9 @@ enum varve_code varve_redefinition_commit(const struct varve_db *db,
 // Leaves the tables as they are.
 void varve_redefinition_abandon(struct varve_redefinition *redefinition);
 
-// How many leaves of each index are looked at for estimates from now on, whoever asks for them.
-void varve_table_set_sample_leaves(const struct varve_table *table, uint32_t leaves);
+// How many leaves of each index are looked at for estimates from now on, and what keys with a NULL are to
+// them, whoever asks for them. What is no varve_nulls is VARVE_NULLS_EQUAL.
+void varve_table_set_sampling(const struct varve_table *table, uint32_t leaves, enum varve_nulls nulls);
 
 // Whether estimates are kept (varve_table_keep_statistics, varve_table_set_statistics); how many rows the
 // table had when they were made goes to `rows`.

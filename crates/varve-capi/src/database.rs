@@ -160,6 +160,9 @@ pub struct varve_options {
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
     pub sort_buffer_bytes: u64,
+    /// How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
+    /// 100.
+    pub fill_factor_pct: u32,
     /// Memory that noting the rows which are changed while indexes are built may take: at least 64 KiB.
     pub online_log_bytes: u64,
     /// How changed pages are written.
@@ -242,6 +245,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         use_native_aio: d.use_native_aio,
         read_ahead_threshold: d.read_ahead_threshold,
         sort_buffer_bytes: d.sort_buffer_bytes,
+        fill_factor_pct: d.fill_factor_pct,
         online_log_bytes: d.online_log_bytes,
         undo_tablespaces: d.undo_tablespaces,
         undo_directory: ptr::null(),
@@ -282,6 +286,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         use_native_aio: o.use_native_aio,
         read_ahead_threshold: o.read_ahead_threshold,
         sort_buffer_bytes: o.sort_buffer_bytes,
+        fill_factor_pct: o.fill_factor_pct,
         online_log_bytes: o.online_log_bytes,
         undo_tablespaces: o.undo_tablespaces,
         undo_logs: o.undo_logs,
@@ -581,6 +586,18 @@ pub unsafe extern "C" fn varve_db_set_sort_buffer(db: *const varve_db, bytes: u6
     let db = unsafe { &*db };
     guard(&db.0, || {
         db.0.set_sort_buffer_bytes(bytes)?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Changes how many percent of each leaf are filled, by what is built from now on. VARVE_INVALID: less than
+/// 10 or more than 100, nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_fill_factor(db: *const varve_db, pct: u32) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_fill_factor_pct(pct)?;
         Ok(VARVE_OK)
     })
 }

@@ -1,9 +1,11 @@
 //! Statistics of tables as named values, which the caller stores and gives back.
 
 use std::ffi::{CString, c_char, c_void};
+use std::mem::MaybeUninit;
 
-use varve::{Statistic, TableStatistics};
+use varve::{NullsInKeys, Statistic, TableStatistics};
 
+use crate::choice::{choice, chosen};
 use crate::collation::text;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
@@ -39,11 +41,37 @@ pub struct varve_statistic {
 pub type varve_statistic_fn =
     unsafe extern "C" fn(context: *mut c_void, statistic: *const varve_statistic);
 
-/// How many leaves of each index are looked at for estimates from now on, whoever asks for them.
+/// What keys with a NULL are to estimates.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_nulls {
+    /// All NULLs are one value.
+    VARVE_NULLS_EQUAL = 0,
+    /// Each one is a value of its own.
+    VARVE_NULLS_UNEQUAL = 1,
+    /// Rows with one are not looked at.
+    VARVE_NULLS_IGNORED = 2,
+}
+
+choice!(varve_nulls: VARVE_NULLS_EQUAL, VARVE_NULLS_UNEQUAL, VARVE_NULLS_IGNORED);
+
+/// How many leaves of each index are looked at for estimates from now on, and what keys with a NULL are to
+/// them, whoever asks for them. What is no varve_nulls is VARVE_NULLS_EQUAL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_set_sample_leaves(table: *const varve_table, leaves: u32) {
+pub unsafe extern "C" fn varve_table_set_sampling(
+    table: *const varve_table,
+    leaves: u32,
+    nulls: MaybeUninit<varve_nulls>,
+) {
+    let nulls = match chosen("nulls", nulls) {
+        Ok(varve_nulls::VARVE_NULLS_UNEQUAL) => NullsInKeys::Unequal,
+        Ok(varve_nulls::VARVE_NULLS_IGNORED) => NullsInKeys::Ignored,
+        Ok(varve_nulls::VARVE_NULLS_EQUAL) | Err(_) => NullsInKeys::Equal,
+    };
     // SAFETY: CAPI-2.
-    unsafe { &*table }.table.set_sample_leaves(leaves);
+    let table = unsafe { &(*table).table };
+    table.set_sample_leaves(leaves);
+    table.set_nulls_in_keys(nulls);
 }
 
 /// Whether estimates are kept (varve_table_keep_statistics, varve_table_set_statistics); how many rows the

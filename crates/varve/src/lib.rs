@@ -112,7 +112,7 @@ pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,
     KeyField, KeyPart, Letters, MAX_KEY_BYTES, Pad, RowRef, Value, Weigh,
 };
-pub use stats::{Statistic, TableStatistics};
+pub use stats::{NullsInKeys, Statistic, TableStatistics};
 pub use table::{
     CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked, TableLoad,
 };

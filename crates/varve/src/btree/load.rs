@@ -1,5 +1,5 @@
 //! Filling an empty tree with records that come in the order of their keys: each leaf is written once, as
-//! full as it may be, and its records are one operation in the log.
+//! full as it is to be, and its records are one operation in the log.
 //!
 //! The rightmost leaf is empty, and its range has no upper end. When the records for a leaf are known, they
 //! go there, and in the same mini-transaction it gets its high fence, and an empty leaf behind it that the
@@ -35,8 +35,10 @@ pub struct Loader<T> {
     cost: usize,
     /// The low fence of the rightmost leaf.
     low: Vec<u8>,
-    /// Bytes of a leaf that are to be used.
+    /// Bytes of a leaf.
     capacity: usize,
+    /// Bytes of a leaf that are to be used if it has more than one record.
+    wanted: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -53,8 +55,8 @@ impl Record {
 }
 
 impl<T: Deref<Target = Tree>> Loader<T> {
-    /// The tree has to be empty.
-    pub fn new(tree: T) -> Result<Loader<T>> {
+    /// The tree has to be empty. So many percent of each leaf are filled, from 1 on, and one record at least.
+    pub fn new(tree: T, fill_factor_pct: u32) -> Result<Loader<T>> {
         let root = tree.env.pool.shared(tree.page_id(tree.root))?;
         let level = tree.root_level(&root)?;
         let p = SlottedRef::new(&root);
@@ -71,6 +73,7 @@ impl<T: Deref<Target = Tree>> Loader<T> {
             cost: 0,
             low: Vec::new(),
             capacity,
+            wanted: capacity * fill_factor_pct.min(100) as usize / 100,
         })
     }
 
@@ -88,7 +91,7 @@ impl<T: Deref<Target = Tree>> Loader<T> {
                 self.fill_leaf()?;
                 if !self.records.is_empty() {
                     // A few that were read ahead.
-                    assert!(self.fits_before(key), "two records fit in a leaf");
+                    assert!(self.fits_before(key), "a leaf takes a record");
                     self.ready = self.records.len();
                 }
             }
@@ -109,7 +112,7 @@ impl<T: Deref<Target = Tree>> Loader<T> {
     /// What is left goes into the last leaf, or two. Nothing may come after it.
     pub fn finish(&mut self) -> Result<()> {
         // Without a high fence there is no prefix.
-        if self.low.len() + self.cost > self.capacity {
+        if self.low.len() + self.cost > self.limit() {
             self.fill_leaf()?;
         }
         assert!(
@@ -133,17 +136,26 @@ impl<T: Deref<Target = Tree>> Loader<T> {
         &self.bytes[record.start..record.key_end]
     }
 
+    /// How many bytes of a leaf the records that are waiting may take.
+    fn limit(&self) -> usize {
+        match self.records.len() {
+            0 | 1 => self.capacity,
+            _ => self.wanted,
+        }
+    }
+
     /// Whether all records that are waiting go into a leaf that ends before `key`.
     fn fits_before(&self, key: &[u8]) -> bool {
         let last = *self.records.last().expect("there is one");
+        let limit = self.limit();
         // Mostly there is no need to know how long the high fence is: no longer than the key.
-        if self.low.len() + key.len() + self.cost <= self.capacity {
+        if self.low.len() + key.len() + self.cost <= limit {
             return true;
         }
         let high = shortest_between(self.key(last), key);
         let prefix = common_prefix_len(&self.low, &high);
         let saved = self.records.len() * prefix;
-        self.low.len() + high.len() + self.cost - saved <= self.capacity
+        self.low.len() + high.len() + self.cost - saved <= limit
     }
 
     /// The latched page is the leaf that is to be filled next.

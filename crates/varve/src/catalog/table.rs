@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -143,6 +143,8 @@ pub struct Estimates {
     pub kept: AtomicBool,
     /// How many leaves of an index are to be looked at.
     pub sample_leaves: AtomicU32,
+    /// A `NullsInKeys`.
+    pub nulls: AtomicU8,
 }
 
 impl Default for Estimates {
@@ -155,6 +157,7 @@ impl Default for Estimates {
             clustered_pages: AtomicU64::new(0),
             kept: AtomicBool::new(false),
             sample_leaves: AtomicU32::new(SAMPLE_LEAVES),
+            nulls: AtomicU8::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The second half of opening a database: transactions and tables are loaded, and what had not ended is
 //! brought to its end.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use super::open::{OpenPurpose, TableFiles};
@@ -264,6 +264,7 @@ impl Loader<'_> {
             dictionary: Arc::new(dictionary),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
             sort_buffer: AtomicU64::new(self.options.sort_buffer_bytes),
+            fill_factor_pct: AtomicU32::new(self.options.fill_factor_pct),
             online_log: AtomicU64::new(self.options.online_log_bytes),
         };
         self.raise_ids(&mut reader(), &ddl.dictionary)?;

@@ -64,6 +64,9 @@ pub struct Options {
     /// Bytes of memory that building the indexes of one `redefine_table` may take; what does not fit goes
     /// into a file. At least 64 KiB.
     pub sort_buffer_bytes: u64,
+    /// How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
+    /// 100. What is left is room for rows that come later.
+    pub fill_factor_pct: u32,
     /// Bytes of memory that noting the rows which are changed meanwhile may take; if it is not enough,
     /// building the indexes fails. At least 64 KiB.
     pub online_log_bytes: u64,
@@ -158,6 +161,7 @@ impl Default for Options {
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
             sort_buffer_bytes: 32 << 20,
+            fill_factor_pct: 100,
             online_log_bytes: 128 << 20,
             flush: FlushOptions::default(),
             pool_dump: PoolDumpOptions::default(),
@@ -208,6 +212,7 @@ impl Options {
         validate_undo_logs(self.undo_logs)?;
         validate_read_ahead_threshold(self.read_ahead_threshold)?;
         validate_build_bytes("sort_buffer_bytes", self.sort_buffer_bytes)?;
+        validate_fill_factor_pct(self.fill_factor_pct)?;
         validate_build_bytes("online_log_bytes", self.online_log_bytes)?;
         if self.open_files < LEAST_OPEN_FILES {
             return Err(Error::invalid(format!(
@@ -328,6 +333,16 @@ pub(super) fn validate_build_bytes(option: &str, bytes: u64) -> Result<()> {
         MIN_BUILD_BYTES.. => Ok(()),
         _ => {
             let what = format!("{option} {bytes} is below {MIN_BUILD_BYTES}");
+            Err(Error::invalid(what))
+        }
+    }
+}
+
+pub(super) fn validate_fill_factor_pct(pct: u32) -> Result<()> {
+    match (10..=100).contains(&pct) {
+        true => Ok(()),
+        false => {
+            let what = format!("fill_factor_pct {pct} is not from 10 to 100");
             Err(Error::invalid(what))
         }
     }

@@ -133,6 +133,17 @@ impl Database {
         Ok(())
     }
 
+    /// Changes how much of each leaf is filled (`Options::fill_factor_pct`), for what is built from now on.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: less than 10, or more than 100.
+    pub fn set_fill_factor_pct(&self, pct: u32) -> Result<()> {
+        super::options::validate_fill_factor_pct(pct)?;
+        self.inner.ddl.set_fill_factor_pct(pct);
+        Ok(())
+    }
+
     /// Changes how much memory noting changed rows may take (`Options::online_log_bytes`), for indexes that
     /// will be built.
     ///

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::base::Result;
 use crate::catalog::{FIRST_ROOT_PAGE, IndexEstimate};
 use crate::lock::TableMode;
-use crate::stats::{self, TableStatistics};
+use crate::stats::{self, NullsInKeys, TableStatistics};
 use crate::txn::Transaction;
 
 use super::Table;
@@ -33,6 +33,12 @@ impl Table {
     pub fn set_sample_leaves(&self, leaves: u32) {
         let to = &self.table.estimates.sample_leaves;
         to.store(leaves, Ordering::Relaxed);
+    }
+
+    /// What keys with a NULL are to estimates that are made from now on, by all who use the table.
+    pub fn set_nulls_in_keys(&self, nulls: NullsInKeys) {
+        // Relaxed: it stands for itself.
+        (self.table.estimates.nulls).store(nulls as u8, Ordering::Relaxed);
     }
 
     /// `index_estimate` would look at the table again.

@@ -46,7 +46,7 @@ mod together;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::base::{
     Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, StopPoint, TableId, TrxId,
@@ -90,6 +90,8 @@ pub struct Ddl {
     pub next_temporary: AtomicU64,
     /// See `set_sort_buffer`.
     pub sort_buffer: AtomicU64,
+    /// See `set_fill_factor_pct`.
+    pub fill_factor_pct: AtomicU32,
     /// See `set_online_log`.
     pub online_log: AtomicU64,
 }

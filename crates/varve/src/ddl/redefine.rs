@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, IndexId, Result};
 use crate::catalog::{ColumnNames, ForeignKey, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
-use crate::table::{Build, Product, SortRoom, TellDuplicate};
+use crate::table::{Build, BuildRoom, Product, TellDuplicate};
 use crate::txn::Transaction;
 
 use super::Ddl;
@@ -179,7 +179,7 @@ impl Ddl {
         product: Product,
     ) -> Build {
         let most_notes = self.online_log.load(Ordering::Relaxed) as usize;
-        let build = Build::begin(trx, table, product, self.sort_room(), most_notes);
+        let build = Build::begin(trx, table, product, self.build_room(), most_notes);
         trx.weaken_table(table);
         // A deadlock at the end costs others less.
         trx.set_spared(true);
@@ -219,12 +219,13 @@ impl Ddl {
         builds.try_for_each(|build| build.advance(tell))
     }
 
-    /// What the sorters of one statement may take.
-    pub fn sort_room(&self) -> SortRoom {
-        SortRoom {
+    /// What one statement may take for building trees.
+    pub fn build_room(&self) -> BuildRoom {
+        BuildRoom {
             disk: self.spaces.disk().clone(),
             dir: self.spaces.dir().into(),
             memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
+            fill_factor_pct: self.fill_factor_pct.load(Ordering::Relaxed),
         }
     }
 
@@ -232,6 +233,12 @@ impl Ddl {
     pub fn set_sort_buffer(&self, bytes: u64) {
         // Relaxed: it stands for itself.
         self.sort_buffer.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How much of each leaf is filled by statements that build trees from now on.
+    pub fn set_fill_factor_pct(&self, pct: u32) {
+        // Relaxed: it stands for itself.
+        self.fill_factor_pct.store(pct, Ordering::Relaxed);
     }
 
     /// Bytes that noting which rows are changed may take while the indexes of one statement are built.

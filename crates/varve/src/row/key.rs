@@ -350,6 +350,19 @@ impl KeyCodec {
         }
         Ok(())
     }
+
+    /// The first part of `key`, whose parts end there, that is NULL.
+    pub fn null_part(&self, key: &[u8], ends: &[usize]) -> Option<usize> {
+        let starts = std::iter::once(&0).chain(ends);
+        let mut parts = self.parts.iter().zip(starts);
+        parts.position(|(part, &start)| {
+            part.nullable && key.get(start).is_some_and(|mark| mark ^ part.flip == 0)
+        })
+    }
+
+    pub fn is_nullable(&self) -> bool {
+        self.parts.iter().any(|part| part.nullable)
+    }
 }
 
 impl PartCodec {

@@ -48,6 +48,31 @@ const GUESSED_RECORDS: u64 = 100;
 
 /// Up to so many different values are counted instead of estimated.
 const COUNTED_VALUES: u64 = 40;
+/// Values that are come to meanwhile, with those that are NULL and not counted.
+const MOST_VISITED: u64 = 2 * COUNTED_VALUES;
+
+/// What keys with a NULL are to statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum NullsInKeys {
+    /// All NULLs are one value.
+    #[default]
+    Equal = 0,
+    /// Each one is a value of its own.
+    Unequal = 1,
+    /// Rows with one are not looked at: what counts is how many of the others share a key.
+    Ignored = 2,
+}
+
+impl NullsInKeys {
+    fn of(number: u8) -> NullsInKeys {
+        match number {
+            1 => NullsInKeys::Unequal,
+            2 => NullsInKeys::Ignored,
+            _ => NullsInKeys::Equal,
+        }
+    }
+}
 
 /// Makes the table's statistics anew. Waits for a thread that is doing so already. `going_on` is asked before
 /// each leaf.
@@ -172,8 +197,10 @@ struct Sample {
     records: u64,
     /// Neighbouring keys that were compared.
     pairs: u64,
-    /// For n = 1, 2, …: pairs that differ in their first n parts.
+    /// For n = 1, 2, …: pairs that differ in their first n parts, in the sense of `NullsInKeys`.
     changes: Vec<u64>,
+    /// The same: records with a NULL there.
+    nulls: Vec<u64>,
 }
 
 impl Sample {
@@ -181,6 +208,11 @@ impl Sample {
     fn values(&self, n: usize, rows: u64) -> f64 {
         let share = self.changes[n - 1] as f64 / self.pairs.max(1) as f64;
         1.0 + share * rows.saturating_sub(1) as f64
+    }
+
+    /// Of so many rows: how many have a NULL in the first `n` parts.
+    fn nulls(&self, n: usize, rows: u64) -> f64 {
+        self.nulls[n - 1] as f64 / self.records.max(1) as f64 * rows as f64
     }
 }
 
@@ -205,6 +237,7 @@ struct Sampler<'a> {
     index: &'a OpenIndex,
     codecs: Codecs<'a>,
     leaves: usize,
+    nulls: NullsInKeys,
     course: Course<'a>,
 }
 
@@ -219,6 +252,7 @@ impl<'a> Sampler<'a> {
             index,
             codecs: codecs_of(table, number, index),
             leaves: sample_leaves(table),
+            nulls: NullsInKeys::of(table.estimates.nulls.load(Relaxed)),
             course,
         }
     }
@@ -230,12 +264,12 @@ impl<'a> Sampler<'a> {
     fn estimate_by(&self, sample: &Sample, rows: u64) -> Result<IndexEstimate> {
         let mut rows_per_key = Vec::with_capacity(sample.changes.len());
         for n in 1..=sample.changes.len() {
-            let unique = self.index.unique && n >= self.index.codec.len();
-            let values = match unique {
-                true => rows as f64,
-                false => self.values(n, sample.values(n, rows))?,
-            };
-            rows_per_key.push(rows as f64 / values.max(1.0));
+            let codec = &self.index.codec;
+            let unique = self.index.unique && !codec.is_nullable() && n >= codec.len();
+            rows_per_key.push(match unique {
+                true => 1.0,
+                false => self.rows_per_key(sample, n, rows)?,
+            });
         }
         let per_leaf = (sample.records as f64 / sample.leaves as f64).max(1.0);
         Ok(IndexEstimate {
@@ -245,7 +279,29 @@ impl<'a> Sampler<'a> {
         })
     }
 
-    /// How many different values the first `n` parts have, which the sample says are `estimated`.
+    /// How many of the rows share the first `n` parts, on average.
+    fn rows_per_key(&self, sample: &Sample, n: usize, rows: u64) -> Result<f64> {
+        let all = rows as f64;
+        // As InnoDB has it. With `Equal` none are counted.
+        let nulls = sample.nulls(n, rows).min(all);
+        let values = self.values(n, (sample.values(n, rows) - nulls).max(0.0))?;
+        Ok(match self.nulls {
+            NullsInKeys::Equal | NullsInKeys::Unequal => all / (values + nulls).max(1.0),
+            NullsInKeys::Ignored if values < 1.0 => 1.0,
+            NullsInKeys::Ignored => ((all - nulls) / values).max(1.0),
+        })
+    }
+
+    /// The first part that is NULL, where that makes a difference.
+    fn null_part(&self, key: &[u8], ends: &[usize]) -> Option<usize> {
+        match self.nulls {
+            NullsInKeys::Equal => None,
+            NullsInKeys::Unequal | NullsInKeys::Ignored => self.index.codec.null_part(key, ends),
+        }
+    }
+
+    /// How many different values the first `n` parts have, which the sample says are `estimated`; those with
+    /// NULL are left out where each of them is another one.
     fn values(&self, n: usize, estimated: f64) -> Result<f64> {
         if estimated > 8.0 * COUNTED_VALUES as f64 {
             return Ok(estimated);
@@ -258,7 +314,7 @@ impl<'a> Sampler<'a> {
 
     /// Counts the different values of the first `n` parts; `None` if there are more than `COUNTED_VALUES`.
     fn count_values(&self, n: usize) -> Result<Option<u64>> {
-        let mut values = 0;
+        let (mut values, mut visited) = (0, 0);
         let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             (self.course.going_on)()?;
@@ -271,15 +327,18 @@ impl<'a> Sampler<'a> {
                 }
                 continue;
             }
-            if values == COUNTED_VALUES {
+            if values == COUNTED_VALUES || visited == MOST_VISITED {
                 return Ok(None);
             }
-            values += 1;
+            visited += 1;
             key.clear();
             page.push_key(leaf.at, &mut key);
             drop(leaf);
             self.codecs.part_ends(&key, &mut ends);
-            let Some(&end) = ends.get(n - 1) else {
+            // All keys that are NULL there are passed over together.
+            let null = self.null_part(&key, &ends).filter(|null| *null < n);
+            values += u64::from(null.is_none());
+            let Some(&end) = ends.get(null.unwrap_or(n - 1)) else {
                 return Ok(None);
             };
             key.truncate(end);
@@ -298,6 +357,7 @@ impl<'a> Sampler<'a> {
             records: 0,
             pairs: 0,
             changes: vec![0; self.codecs.n_parts()],
+            nulls: vec![0; self.codecs.n_parts()],
         };
         let mut previous_low: Option<Vec<u8>> = None;
         let mut ends = Vec::new();
@@ -330,14 +390,18 @@ impl<'a> Sampler<'a> {
                 std::mem::swap(&mut key, &mut before);
                 key.clear();
                 page.push_key(slot, &mut key);
+                self.codecs.part_ends(&key, &mut ends);
+                let null = self.null_part(&key, &ends).unwrap_or(usize::MAX);
+                for nulls in sample.nulls.iter_mut().skip(null) {
+                    *nulls += 1;
+                }
                 if slot == 0 {
                     continue;
                 }
                 let common = common_prefix_len(&key, &before);
-                self.codecs.part_ends(&key, &mut ends);
                 // KEY-2: keys agree in their first parts if they have the same bytes up to where these end.
-                for (changes, &end) in sample.changes.iter_mut().zip(&ends) {
-                    *changes += u64::from(end > common);
+                for (part, (changes, &end)) in sample.changes.iter_mut().zip(&ends).enumerate() {
+                    *changes += u64::from(end > common || part >= null);
                 }
             }
             sample.leaves += 1;

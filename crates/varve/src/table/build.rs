@@ -45,17 +45,19 @@ const LEAST_MEMORY: usize = 16 << 10;
 /// So many changed rows are few enough to be left for the end, when others have to wait.
 const FEW_CHANGES: usize = 1000;
 
-/// What sorting may take.
+/// What building trees may take, and what becomes of them.
 #[derive(Clone)]
-pub struct SortRoom {
+pub struct BuildRoom {
     pub disk: Arc<dyn Disk>,
     /// Where files of runs go that do not fit in memory.
     pub dir: PathBuf,
     /// Bytes of memory, for all indexes together.
     pub memory: usize,
+    /// How much of each leaf is filled.
+    pub fill_factor_pct: u32,
 }
 
-impl SortRoom {
+impl BuildRoom {
     /// Sorts records of an index in so much of the memory, or a little if that is less.
     pub(super) fn sorter(&self, index: &OpenIndex, memory: usize) -> Sorter {
         let path = self.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
@@ -91,7 +93,7 @@ impl Product {
 pub struct Build {
     pub(super) table: Arc<OpenTable>,
     pub(super) product: Product,
-    pub(super) room: SortRoom,
+    pub(super) room: BuildRoom,
     /// CATCH-1: the product has what its view sees, once it is filled.
     pub(super) seen: Transaction,
     is_filled: bool,
@@ -107,7 +109,7 @@ impl Build {
         trx: &Transaction,
         table: &Arc<OpenTable>,
         product: Product,
-        room: SortRoom,
+        room: BuildRoom,
         most_notes: usize,
     ) -> Build {
         let seen = reader(trx);
@@ -195,7 +197,7 @@ impl Build {
 }
 
 /// One for each index, which share the memory.
-pub(super) fn sorters(indexes: &[OpenIndex], room: &SortRoom) -> Vec<Sorter> {
+pub(super) fn sorters(indexes: &[OpenIndex], room: &BuildRoom) -> Vec<Sorter> {
     let memory = room.memory / indexes.len();
     let sorter = |index| room.sorter(index, memory);
     indexes.iter().map(sorter).collect()
@@ -205,7 +207,7 @@ pub(super) fn sorters(indexes: &[OpenIndex], room: &SortRoom) -> Vec<Sorter> {
 fn fill(
     table: &Arc<OpenTable>,
     indexes: &[OpenIndex],
-    room: &SortRoom,
+    room: &BuildRoom,
     seen: &mut Transaction,
     going_on: &(dyn Fn() -> Result<()> + Sync),
 ) -> Result<Option<Duplicate>> {
@@ -215,7 +217,7 @@ fn fill(
     let meter = Meter::begin(seen.watch(), Phase::Fill, entries, ASKED_EVERY as u64);
     let work = indexes.iter().zip(sorters).collect();
     let done = by_two_threads(work, &meter, |(index, sorter)| {
-        let found = load(index, sorter, &meter, going_on)?;
+        let found = load(index, sorter, room.fill_factor_pct, &meter, going_on)?;
         Ok(found.map(|key| (index.name.clone(), key)))
     })?;
     Ok(done.into_iter().flatten().next())
@@ -421,11 +423,12 @@ impl<'a> EntryParts<'a> {
 fn load(
     index: &OpenIndex,
     sorter: Sorter,
+    fill_factor_pct: u32,
     meter: &Meter,
     going_on: GoingOn<'_>,
 ) -> Result<Option<Vec<u8>>> {
     let mut entries = sorter.finish(going_on)?;
-    let mut loader = Loader::new(&index.tree)?;
+    let mut loader = Loader::new(&index.tree, fill_factor_pct)?;
     // The last entry, and how long its own key is, which may not come again; 0 if it may.
     let (mut last, mut own_len) = (Vec::new(), 0);
     let mut n = 0usize;

@@ -66,7 +66,7 @@ use crate::row::{Datum, RowRef};
 use crate::txn::{Counters, Transaction, TrxNumber};
 use crate::undo::UndoKind;
 
-use super::build::{ASKED_EVERY, SortRoom, by_two_threads, check_interrupt, check_key};
+use super::build::{ASKED_EVERY, BuildRoom, by_two_threads, check_interrupt, check_key};
 use super::bulk::move_counter;
 use super::external::{LoadedChains, row_limit, row_with_external_columns};
 use super::sorter::Sorter;
@@ -87,7 +87,7 @@ pub struct TableLoad {
     place: Place,
     rows: Rows,
     /// Where their sorter would be.
-    room: SortRoom,
+    room: BuildRoom,
     /// By secondary index.
     entries: Vec<Sorter>,
     /// The transaction that has the table's lock.
@@ -146,7 +146,7 @@ impl TableLoad {
     pub(crate) fn begin(
         trx: &mut Transaction,
         table: &Arc<OpenTable>,
-        room: SortRoom,
+        room: BuildRoom,
     ) -> Result<TableLoad> {
         check_loadable(trx, table)?;
         if is_aside(&table.def.name) {
@@ -182,7 +182,7 @@ impl TableLoad {
         table: &Arc<OpenTable>,
         place: Place,
         writer: TrxId,
-        room: SortRoom,
+        room: BuildRoom,
     ) -> Result<TableLoad> {
         let indexes = table.secondary.len();
         let memory = match indexes {
@@ -191,7 +191,7 @@ impl TableLoad {
         };
         let sorter = |index| room.sorter(index, memory);
         let entries = table.secondary.iter().map(sorter).collect();
-        let loader = Loader::new(ClusteredTree(table.clone()))?;
+        let loader = Loader::new(ClusteredTree(table.clone()), room.fill_factor_pct)?;
         Ok(TableLoad {
             table: table.clone(),
             place,
@@ -425,6 +425,7 @@ impl TableLoad {
             table,
             place,
             rows,
+            room,
             entries,
             n,
             counted,
@@ -443,7 +444,9 @@ impl TableLoad {
         let entries = entries.map(|(index, sorter)| (index, Work::Entries(sorter)));
         let work = rows.into_iter().chain(entries).collect();
         let meter = Meter::begin(trx.watch(), Phase::Fill, units, ASKED_EVERY as u64);
-        if let Some((index, found)) = load_trees(work, &meter, trx.interrupt())? {
+        if let Some((index, found)) =
+            load_trees(work, room.fill_factor_pct, &meter, trx.interrupt())?
+        {
             found.tell(&table, &index.name, duplicate)?;
             let index = index.name.clone();
             return Err(Error::DuplicateKey { index });
@@ -577,13 +580,16 @@ enum Work {
 /// same key (LOAD-4). The trees have no such rows then, but all others.
 fn load_trees<'t>(
     work: Vec<(&'t OpenIndex, Work)>,
+    fill_factor_pct: u32,
     meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<(&'t OpenIndex, Duplicate)>> {
     let done = by_two_threads(work, meter, |(index, sorter)| {
         let found = match sorter {
-            Work::Rows(sorter) => load_rows(index, sorter, meter, interrupt)?,
-            Work::Entries(sorter) => load_entries(index, sorter, meter, interrupt)?,
+            Work::Rows(sorter) => load_rows(index, sorter, fill_factor_pct, meter, interrupt)?,
+            Work::Entries(sorter) => {
+                load_entries(index, sorter, fill_factor_pct, meter, interrupt)?
+            }
         };
         Ok(found.map(|found| (index, found)))
     })?;
@@ -595,11 +601,12 @@ fn load_trees<'t>(
 fn load_rows(
     index: &OpenIndex,
     sorter: Sorter,
+    fill_factor_pct: u32,
     meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<Duplicate>> {
     let mut rows = sorter.finish(&|| check_interrupt(interrupt))?;
-    let mut loader = Loader::new(&index.tree)?;
+    let mut loader = Loader::new(&index.tree, fill_factor_pct)?;
     let mut found = None;
     let mut n = 0usize;
     while let Some((key, record)) = rows.next_record()? {
@@ -628,11 +635,12 @@ fn load_rows(
 fn load_entries(
     index: &OpenIndex,
     sorter: Sorter,
+    fill_factor_pct: u32,
     meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<Duplicate>> {
     let mut entries = sorter.finish(&|| check_interrupt(interrupt))?;
-    let mut loader = Loader::new(&index.tree)?;
+    let mut loader = Loader::new(&index.tree, fill_factor_pct)?;
     let mut same = SameKeys::default();
     let mut n = 0usize;
     while let Some((key, payload)) = entries.next_record()? {

@@ -22,7 +22,7 @@ mod unique;
 mod version;
 mod write;
 
-pub use build::{Build, Product, SortRoom, TellDuplicate};
+pub use build::{Build, BuildRoom, Product, TellDuplicate};
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_quiet_table, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};

@@ -25,7 +25,7 @@ use crate::lock::TableMode;
 use crate::row::{ColumnDef, Datum, RowRef};
 use crate::txn::{Isolation, Transaction};
 
-use super::build::{ASKED_EVERY, SortRoom, TellDuplicate};
+use super::build::{ASKED_EVERY, BuildRoom, TellDuplicate};
 use super::catch_up::{Round, Version};
 use super::cursor::{Cursor, KeyMatch, LockMode};
 use super::load::TableLoad;
@@ -97,7 +97,7 @@ impl NewTable {
     pub(super) fn fill(
         &self,
         old: &Arc<OpenTable>,
-        room: SortRoom,
+        room: BuildRoom,
         seen: &mut Transaction,
         tell: TellDuplicate<'_>,
         going_on: GoingOn<'_>,

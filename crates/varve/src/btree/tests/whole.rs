@@ -29,7 +29,11 @@ fn records(rng: &mut StdRng, n: usize, page_size: usize) -> Model {
 }
 
 fn load(tree: &Tree, records: &Model) {
-    let mut loader = Loader::new(tree).unwrap();
+    load_to(tree, records, 100);
+}
+
+fn load_to(tree: &Tree, records: &Model, fill_factor_pct: u32) {
+    let mut loader = Loader::new(tree, fill_factor_pct).unwrap();
     for (key, payload) in records {
         loader.push(key, payload).unwrap();
     }
@@ -72,12 +76,38 @@ fn loaded_leaves_are_full() {
     assert!(share > 0.93, "{share}");
 }
 
+/// Leaves have the room that they are to have, and the records of any shape are all there.
+#[test]
+fn loaded_leaves_are_as_full_as_they_are_to_be() {
+    for pct in [10, 50, 94] {
+        let f = Fixture::new(4096, 3000);
+        let records = (0..5000u64).map(|n| (n.to_be_bytes().to_vec(), vec![1; 20]));
+        load_to(&f.tree, &records.collect::<Model>(), pct);
+        let report = f.tree.check(&mut |_, _| Ok(())).unwrap();
+        let share = report.leaf_bytes as f64 / (report.leaf_pages as f64 * 4096.0);
+        let wanted = f64::from(pct) / 100.0;
+        assert!(
+            (wanted - 0.07..wanted + 0.03).contains(&share),
+            "{pct}: {share}"
+        );
+    }
+    for (seed, pct) in [(1, 1), (2, 10), (3, 45), (4, 80)] {
+        let f = Fixture::new(4096, 8000);
+        let all = records(&mut StdRng::seed_from_u64(seed), 3000, 4096);
+        load_to(&f.tree, &all, pct);
+        f.check_is(&all);
+    }
+}
+
 /// Damage is told, and nothing is given back, or filled, on its strength.
 #[test]
 fn a_page_that_a_tree_names_twice_is_damage() {
     let f = Fixture::new(4096, 600);
     load(&f.tree, &records(&mut StdRng::seed_from_u64(7), 100, 4096));
-    assert!(matches!(Loader::new(&*f.tree), Err(Error::Corrupt { .. })));
+    assert!(matches!(
+        Loader::new(&*f.tree, 100),
+        Err(Error::Corrupt { .. })
+    ));
     let used = f.used_pages();
     let mut mtr = Mtr::begin(&f.env, 4096).unwrap();
     let root = mtr.exclusive(f.tree.page_id(f.tree.root)).unwrap();
