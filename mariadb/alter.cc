@@ -11,6 +11,7 @@
 #include "ha_varve.h"
 
 #include "definition.h"
+#include "derived.h"
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
@@ -168,7 +169,8 @@ static bool is_in_foreign_keys(const varve_table *table)
 
 // Names, greatest lengths and indexes are in the engine's definition, which explains the table without the
 // server, and are changed there; if rows can't stay what they are, the engine writes them anew. The
-// AUTO_INCREMENT counter is there, too. An indexed virtual column's values are in its rows.
+// AUTO_INCREMENT counter is there, too. An indexed virtual column's values are in its rows, so these are
+// written anew when it gets its first index.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
@@ -295,14 +297,22 @@ public:
     return found;
   }
 
-  // The table or partition is going to have this definition, together with those that were prepared.
-  varve_code prepare(Alteration *first, const varve_txn *txn, const varve_table_def *def, bool rebuild)
+  // The table or partition is going to have this definition, that of `altered`, together with those that were
+  // prepared.
+  varve_code prepare(Alteration *first, const varve_txn *txn, const varve_table_def *def, TABLE *altered,
+                     bool rebuild)
   {
     is_rebuild= rebuild;
     is_prepared= true;
     if (first->redefinition)
       return (rebuild ? varve_rebuild_add : varve_redefinition_add)(db, first->redefinition, def);
-    return (rebuild ? varve_rebuild_prepare : varve_redefinition_prepare)(db, txn, def, &first->redefinition);
+    varve_redefinition **const to= &redefinition;
+    if (varve_code code= (rebuild ? varve_rebuild_prepare : varve_redefinition_prepare)(db, txn, def, to))
+      return code;
+    if (!computer.begin(altered))
+      return VARVE_UNSUPPORTED;
+    const varve_value_source source= computer.source();
+    return varve_redefinition_set_value_source(db, redefinition, &source);
   }
 
   varve_redefinition *take()
@@ -325,6 +335,8 @@ public:
   varve_redefinition *redefinition= nullptr;
   // With the first one, from the time when it is built on.
   std::unique_ptr<Progress_report> progress;
+  // Of virtual columns that get an index.
+  Computer computer;
   // Those that are added; a table in partitions has none.
   std::unique_ptr<Foreign_keys> foreign_keys;
 };
@@ -361,7 +373,7 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
     return HA_ERR_INTERNAL_ERROR;
   Alteration *const first= Alteration::all(alter).front();
   const bool rebuild= is_rebuild(altered, alter);
-  if (varve_code code= own->prepare(first, session->txn(), &definition.def, rebuild))
+  if (varve_code code= own->prepare(first, session->txn(), &definition.def, altered, rebuild))
     return report(thd, code);
   for (const std::string &key : foreign_keys_dropped(alter))
     if (varve_code code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str()))

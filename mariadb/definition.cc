@@ -125,9 +125,12 @@ bool Definition::note_changes(TABLE *altered, const Alter_inplace_info *alter)
     if (number == UINT32_MAX)
       continue;
     const Create_field *const source= source_of(alter, *at);
-    if (source && source->field)
-      m_columns[number].was= source->field->field_name.str;
-    else if (!(*at)->stored_in_db() || ((*at)->default_value && !is_constant((*at)->default_value)))
+    const Field *const old= source ? source->field : nullptr;
+    if (old && is_stored(old->table, old))
+      m_columns[number].was= old->field_name.str;
+    else if (!(*at)->stored_in_db())
+      m_columns[number].was= "";
+    else if ((*at)->default_value && !is_constant((*at)->default_value))
       return false;
     else
     {

@@ -1,8 +1,9 @@
-// derived.cc: values of generated columns and of system time, for rows that a foreign key changes.
+// derived.cc: values of generated columns and of system time, for rows that the engine makes.
 //
 // The engine changes children by itself, and asks the session of the statement for what it can't know: what
 // an indexed virtual column is now (its values lie in the engine's rows), and when the statement began. The
-// server has opened the children that its statement may change, for this purpose.
+// server has opened the children that its statement may change, for this purpose. A table that gets an index
+// of virtual columns gets their values in all rows; ALTER TABLE has the table as it will be.
 
 #include "derived.h"
 
@@ -52,6 +53,42 @@ void give_values(const varve_txn *txn)
   varve_txn_set_value_source(txn, &source);
 }
 
+// Computes columns of a row in the record buffer of `form`. `values` has room for the whole row.
+static bool compute_in(TABLE *form, const Row_plan &plan, std::vector<varve_value> *values,
+                       const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out)
+{
+  uchar *const record= form->record[0];
+  plan.to_record(row, form->s->all_set, record);
+  for (uint32_t i= 0; i < n; i++)
+    if (form->update_virtual_field(form->field[plan.field_index(columns[i])], false))
+      return false;
+  plan.to_values(record, values->data());
+  for (uint32_t i= 0; i < n; i++)
+    out[i]= (*values)[columns[i]];
+  return true;
+}
+
+bool Computer::begin(TABLE *form)
+{
+  m_form= form;
+  if (!m_plan.build(form))
+    return false;
+  m_values.resize(m_plan.size());
+  return true;
+}
+
+varve_value_source Computer::source()
+{
+  return {this, statement_time, compute};
+}
+
+bool Computer::compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
+                       uint32_t n, varve_value *out)
+{
+  Computer *const self= static_cast<Computer *>(computer);
+  return compute_in(self->m_form, self->m_plan, &self->m_values, row, columns, n, out);
+}
+
 bool System_time::describe(const TABLE *form, const std::vector<uint32_t> &column_of_field)
 {
   if (!form->versioned(VERS_TIMESTAMP))
@@ -67,18 +104,8 @@ bool System_time::describe(const TABLE *form, const std::vector<uint32_t> &colum
 
 }  // namespace varve_plugin
 
-using namespace varve_plugin;
-
 // Computes columns of a row that is about to be written.
 bool ha_varve::compute(const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out)
 {
-  uchar *const record= table->record[0];
-  m_row_plan.to_record(row, table->s->all_set, record);
-  for (uint32_t i= 0; i < n; i++)
-    if (table->update_virtual_field(table->field[m_row_plan.field_index(columns[i])], false))
-      return false;
-  m_row_plan.to_values(record, m_values.data());
-  for (uint32_t i= 0; i < n; i++)
-    out[i]= m_values[columns[i]];
-  return true;
+  return varve_plugin::compute_in(table, m_row_plan, &m_values, row, columns, n, out);
 }

@@ -3,7 +3,7 @@
 #ifndef VARVE_DERIVED_H
 #define VARVE_DERIVED_H
 
-#include "server.h"
+#include "columns.h"
 
 #include <string>
 #include <vector>
@@ -12,6 +12,24 @@ namespace varve_plugin {
 
 // The engine asks the thread that uses this transaction.
 void give_values(const varve_txn *txn);
+
+// Computes columns of a table that nobody has open yet, in its record buffer.
+class Computer
+{
+public:
+  // False if a column has no engine type.
+  bool begin(TABLE *form);
+  // It has begun, and stays as long as the engine may ask.
+  varve_value_source source();
+
+private:
+  static bool compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
+                      uint32_t n, varve_value *out);
+
+  TABLE *m_form= nullptr;
+  Row_plan m_plan;
+  std::vector<varve_value> m_values;
+};
 
 // Where a system-versioned table has its times.
 struct System_time : varve_system_time

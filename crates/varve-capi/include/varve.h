@@ -597,6 +597,23 @@ typedef void (*varve_notify_fn)(void *context);
 // and every so often. It should return at once.
 typedef void (*varve_watch_fn)(void *context, enum varve_phase phase, uint64_t done, uint64_t estimated);
 
+// Both functions are called by the session's own thread, within the call that changes the parent's row, or
+// rebuilds the table. False: there is no such value, and the change is refused. What `out` points to stays
+// as it is until the next call of the function, or the end of the call that changes the row.
+typedef struct varve_value_source {
+  void *context;
+  // When the statement began, as the columns of varve_system_time have it.
+  bool (*statement_time)(void *context, struct varve_value *out);
+  // The values of `n` computed columns of a table ("schema/table"), of which `columns` has the positions,
+  // by the others of this row.
+  bool (*computed)(void *context,
+                   const char *table,
+                   const struct varve_value *row,
+                   const uint32_t *columns,
+                   uint32_t n,
+                   struct varve_value *out);
+} varve_value_source;
+
 // What is known of a table as a whole.
 typedef struct varve_totals {
   uint64_t rows;
@@ -679,23 +696,6 @@ typedef struct varve_table_stats {
   // varve_table_rows_per_key would look at the table again.
   bool is_stale;
 } varve_table_stats;
-
-// Both functions are called by the session's own thread, within the call that changes the parent's row.
-// False: there is no such value, and the change is refused. What `out` points to stays as it is until the
-// next call of the function, or the end of the call that changes the row.
-typedef struct varve_value_source {
-  void *context;
-  // When the statement began, as the columns of varve_system_time have it.
-  bool (*statement_time)(void *context, struct varve_value *out);
-  // The values of `n` computed columns of a table ("schema/table"), of which `columns` has the positions,
-  // by the others of this row.
-  bool (*computed)(void *context,
-                   const char *table,
-                   const struct varve_value *row,
-                   const uint32_t *columns,
-                   uint32_t n,
-                   struct varve_value *out);
-} varve_value_source;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1074,7 +1074,8 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
 // Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 // once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
 // varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
-// that cease to take NULL, and new indexes together with other columns. A consistent view that is older
+// that cease to take NULL, new indexes together with other columns, and new columns that are computed
+// (varve_redefinition_set_value_source). A consistent view that is older
 // than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
 // varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none. All
 // else is as there.
@@ -1095,6 +1096,13 @@ enum varve_code varve_redefinition_add(const struct varve_db *db,
 enum varve_code varve_rebuild_add(const struct varve_db *db,
                                   struct varve_redefinition *redefinition,
                                   const struct varve_table_def *def);
+
+// Sets whom to ask for values of computed columns that are new in a table that is rebuilt. The rows that it
+// is shown are those of the table as it will be, with NULL in these columns. `source` is copied; what it
+// points to stays until the redefinition is gone.
+enum varve_code varve_redefinition_set_value_source(const struct varve_db *db,
+                                                    struct varve_redefinition *redefinition,
+                                                    const struct varve_value_source *source);
 
 // The table that was prepared last will have this foreign key, whose columns are called as they will be. Its
 // rows are not looked at, and the parent need not be there. VARVE_BAD_FOREIGN_KEY if it is there and does

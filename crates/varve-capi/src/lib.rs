@@ -14,7 +14,7 @@
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
 //! - `progress`: how far calls that take long have come.
-//! - `value_source`: values that the engine asks for when a foreign key changes a row.
+//! - `value_source`: values that the engine asks for when it makes a row by itself.
 //! - `statistics`: what is known of tables, to be stored by the caller.
 //! - `status`: metrics, undo tablespaces, texts for people.
 //!

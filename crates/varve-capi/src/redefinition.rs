@@ -1,8 +1,9 @@
 //! Definitions of tables that change while the table is used.
 
 use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
 
-use varve::{Database, PreparedRedefinition, RedefinitionWaits, RowRef, TableDef};
+use varve::{Database, PreparedRedefinition, RedefinitionWaits, RowRef, TableDef, ValueSource};
 
 use crate::collation::text;
 use crate::database::varve_db;
@@ -12,6 +13,7 @@ use crate::error::varve_code::{self, VARVE_OK};
 use crate::foreign::{foreign_key, varve_foreign_key};
 use crate::txn::{varve_txn, waits_of};
 use crate::value::varve_value;
+use crate::value_source::varve_value_source;
 
 /// A definition that a table is about to get, or several tables together.
 pub struct varve_redefinition {
@@ -46,7 +48,8 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
 /// Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 /// once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
 /// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
-/// that cease to take NULL, and new indexes together with other columns. A consistent view that is older
+/// that cease to take NULL, new indexes together with other columns, and new columns that are computed
+/// (varve_redefinition_set_value_source). A consistent view that is older
 /// than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
 /// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none. All
 /// else is as there.
@@ -150,6 +153,24 @@ unsafe fn add(
             )));
         }
         how(&mut redefinition.prepared, &to).map(|()| VARVE_OK)
+    })
+}
+
+/// Sets whom to ask for values of computed columns that are new in a table that is rebuilt. The rows that it
+/// is shown are those of the table as it will be, with NULL in these columns. `source` is copied; what it
+/// points to stays until the redefinition is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_redefinition_set_value_source(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    source: *const varve_value_source,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, redefinition, source) = unsafe { (&*db, &mut *redefinition, *source) };
+    guard(&db.0, || {
+        let values: Arc<dyn ValueSource> = Arc::new(source);
+        redefinition.prepared.set_value_source(&values)?;
+        Ok(VARVE_OK)
     })
 }
 

@@ -1,4 +1,5 @@
-//! `varve_value_source`: values that only the caller can make, for rows that a foreign key changes.
+//! `varve_value_source`: values that only the caller can make, for rows that the engine makes: a foreign key
+//! changes them, or their table is rebuilt.
 
 use std::ffi::{c_char, c_void};
 
@@ -7,9 +8,9 @@ use varve::{Datum, DatumBuf, Error, ValueSource};
 use crate::collation::c_text;
 use crate::value::varve_value;
 
-/// Both functions are called by the session's own thread, within the call that changes the parent's row.
-/// False: there is no such value, and the change is refused. What `out` points to stays as it is until the
-/// next call of the function, or the end of the call that changes the row.
+/// Both functions are called by the session's own thread, within the call that changes the parent's row, or
+/// rebuilds the table. False: there is no such value, and the change is refused. What `out` points to stays
+/// as it is until the next call of the function, or the end of the call that changes the row.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct varve_value_source {

@@ -1,5 +1,5 @@
 //! Columns that the engine can't fill by itself, in rows that a foreign key changes: computed ones, and the
-//! times of a table that keeps its history.
+//! times of a table that keeps its history. Computed ones that come when a table is rebuilt.
 //!
 //! What could break here: a computed column that says what the row was before; a row of the past that keeps a
 //! parent, or is taken for one; history that is lost, or made twice; a deletion of a parent that goes unseen
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use varve::{
     ColumnType, Cursor, Database, Datum, DatumBuf, Error, ForeignKey, Isolation, KeyMatch,
-    LockMode, ReferentialAction, Result, Table, TableDef, Transaction, Value, ValueSource,
+    LockMode, RedefinitionWaits, ReferentialAction, Result, RowRef, Table, TableDef, Transaction,
+    Value, ValueSource,
 };
 
 use ReferentialAction::{Cascade, NoAction, SetNull};
@@ -424,4 +425,59 @@ fn a_row_that_comes_back_needs_its_parent() {
     let row = children.def().row(&living(10, 1, 2)).unwrap();
     let refused = trx.update(&children, &cursor, &row.datums()).unwrap_err();
     assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
+}
+
+/// Does not have the column yet that is computed.
+fn undoubled() -> TableDef {
+    TableDef::new("a/doubles")
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .primary(&["id"])
+}
+
+/// REBUILD-1. Rows that others change meanwhile are asked for, too, and what they were: two of them exchange
+/// what is unique.
+#[test]
+fn a_rebuild_asks_for_computed_columns_that_come() {
+    let t = Test::new();
+    let table = t.table(undoubled());
+    let mut trx = t.at(0);
+    for id in 0..100 {
+        put(&mut trx, &table, &[id, 1000 + id].map(Value::Int)).unwrap();
+    }
+    trx.commit().unwrap();
+    let def = undoubled()
+        .nullable("double", ColumnType::i64())
+        .unique("by_double", &["double"])
+        .computed(&["double"]);
+    let refused = t.db.redefine_table(&def).unwrap_err().to_string();
+    assert!(refused.contains("computed"), "{refused}");
+    let nobody = t.db.rebuild_table(&def).unwrap_err().to_string();
+    assert!(nobody.contains("nobody to ask"), "{nobody}");
+
+    let tell = &mut |_: &str, _: &RowRef<'_>| panic!("there are no duplicates");
+    let mut prepared =
+        t.db.prepare_rebuild(&def, RedefinitionWaits::default())
+            .unwrap();
+    let source: Arc<dyn ValueSource> = t.source.clone();
+    prepared.set_value_source(&source).unwrap();
+    prepared.build(tell).unwrap();
+    assert_eq!(t.source.asked.load(Relaxed), 100);
+    let mut trx = t.at(0);
+    for (id, parent) in [(7, 5000), (8, 1007), (7, 1008)] {
+        let row = [id, parent].map(Value::Int);
+        change(&mut trx, &table, &[Value::Int(id)], &row).unwrap();
+    }
+    delete(&mut trx, &table, &[Value::Int(9)]).unwrap();
+    put(&mut trx, &table, &[200, 1009].map(Value::Int)).unwrap();
+    trx.commit().unwrap();
+    prepared.commit(tell).unwrap();
+
+    let table = t.db.table("a/doubles").unwrap();
+    let report = t.db.check_table(&table).unwrap();
+    assert_eq!(report.errors, [""; 0]);
+    let found = rows(&mut t.at(0), &table);
+    assert_eq!(found.len(), 100);
+    assert_eq!(found[6..9], ["6 1006 2012", "7 1008 2016", "8 1007 2014"]);
+    assert_eq!(found[99], "200 1009 2018");
 }

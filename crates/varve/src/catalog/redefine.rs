@@ -47,7 +47,8 @@ impl TableDef {
 
     /// This definition with the columns and indexes of `to`, the primary key too, for another table that gets
     /// the rows (`table/rebuild.rs`). Of the columns that `redefined` takes none has to begin to take NULL,
-    /// and they may cease to: rows are written anew. Ids of tables and indexes are not given yet.
+    /// they may cease to, and new ones may be computed: rows are written anew. Ids of tables and indexes are
+    /// not given yet.
     pub fn rebuilt(&self, to: &TableDef) -> Result<TableDef> {
         if to.defect.is_some() {
             to.validate()?;
@@ -59,11 +60,6 @@ impl TableDef {
             return Err(self.refusal("no primary key, where there was one,".into()));
         }
         self.check_filled_alike(to)?;
-        let mut computed = to.computed.iter().map(|&at| &def.columns[at]);
-        if let Some(new) = computed.find(|new| self.columns.iter().all(|own| own.id != new.id)) {
-            let name = &new.name;
-            return Err(self.refusal(format!("a new column {name}, which is computed,")));
-        }
         (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
         def.system_time.clone_from(&to.system_time);
         def.primary.parts.clone_from(&to.primary.parts);
@@ -97,6 +93,10 @@ impl TableDef {
             return refused("another primary key".into());
         }
         self.check_filled_alike(to)?;
+        let mut computed = to.computed.iter().map(|&at| &def.columns[at]);
+        if let Some(new) = computed.find(|new| self.columns.iter().all(|own| own.id != new.id)) {
+            return refused(format!("a new column {}, which is computed,", new.name));
+        }
         (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
         def.system_time.clone_from(&to.system_time);
         def.primary.parts = moved_parts(&self.primary, &to.primary);

@@ -8,7 +8,7 @@ use crate::base::{Error, Result, Watch};
 use crate::catalog::{ForeignKey, TableDef};
 use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
-use crate::txn::Isolation;
+use crate::txn::{Isolation, ValueSource};
 
 use super::{Database, DatabaseInner};
 
@@ -72,9 +72,11 @@ impl Database {
 
     /// Writes all rows of the table of this definition's name anew, in order, while others use it, and gives
     /// it this definition. That may be the one that it has. Beside what `redefine_table` takes it may have
-    /// another primary key, or one where there was none, other indexes together with other columns, and
-    /// columns that cease to take NULL. It begins once no transaction uses the table, and ends so. A
-    /// consistent view that is older than the end does not read the table: the error is `DefinitionChanged`.
+    /// another primary key, or one where there was none, other indexes together with other columns, columns
+    /// that cease to take NULL, and new ones that are computed, for which somebody has to be asked
+    /// ([`PreparedRedefinition::set_value_source`]). It begins once no transaction uses the table, and ends
+    /// so. A consistent view that is older than the end does not read the table: the error is
+    /// `DefinitionChanged`.
     ///
     /// # Errors
     ///
@@ -212,6 +214,13 @@ impl PreparedRedefinition {
     pub fn add_foreign_key(&mut self, key: ForeignKey) -> Result<()> {
         let prepared = ready(&mut self.prepared)?;
         self.inner.ddl.add_foreign_key(prepared, key)
+    }
+
+    /// Whom to ask for values of computed columns that are new. Without one they are refused when rows are
+    /// written.
+    pub fn set_value_source(&mut self, values: &Arc<dyn ValueSource>) -> Result<()> {
+        ready(&mut self.prepared)?.set_value_source(values);
+        Ok(())
     }
 
     /// Builds new indexes, or writes the rows, while others use the table; may be called again, when they

@@ -24,7 +24,7 @@ use crate::base::{Error, IndexId, Result};
 use crate::catalog::{ColumnNames, ForeignKey, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::table::{Build, BuildRoom, Product, TellDuplicate};
-use crate::txn::Transaction;
+use crate::txn::{Transaction, ValueSource};
 
 use super::Ddl;
 
@@ -85,6 +85,16 @@ impl Redefinition {
             trx,
             changes: Vec::new(),
         }
+    }
+
+    /// Whom to ask for values of computed columns that come.
+    pub fn set_value_source(&mut self, values: &Arc<dyn ValueSource>) {
+        self.trx.set_value_source(values.clone());
+        let builds = self
+            .changes
+            .iter_mut()
+            .filter_map(|change| change.build.as_mut());
+        builds.for_each(|build| build.set_value_source(values.clone()));
     }
 
     fn last(&mut self) -> Result<&mut Change> {

@@ -27,7 +27,7 @@ use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
 use crate::page::max_key;
 use crate::row::{ExternalValues, RowRef};
-use crate::txn::{Isolation, Transaction};
+use crate::txn::{Isolation, Transaction, ValueSource};
 
 use super::catch_up::Version;
 use super::cursor::{Cursor, LockMode};
@@ -122,6 +122,11 @@ impl Build {
             is_filled: false,
             is_over: false,
         }
+    }
+
+    /// Whom to ask for values of computed columns that a new table has and the old one has not.
+    pub fn set_value_source(&mut self, values: Arc<dyn ValueSource>) {
+        self.seen.set_value_source(values);
     }
 
     /// Brings the product up to now, but for a few changes of others. After an error there is nothing more to
@@ -325,6 +330,7 @@ pub(super) fn by_two_threads<W: Send, R: Send>(
 pub(super) fn reader(of: &Transaction) -> Transaction {
     let mut reader = Transaction::begin(of.core().clone(), Isolation::RepeatableRead);
     reader.wait_as(of);
+    reader.ask_as(of);
     reader.trust_metadata_locks();
     reader.take_snapshot();
     reader

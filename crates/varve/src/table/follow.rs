@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 use crate::catalog::{ChildKey, OpenTable, ReferentialAction, SystemTime};
 use crate::row::{Datum, DatumBuf, RowRef};
-use crate::txn::Transaction;
+use crate::txn::{Transaction, ValueSource};
 
 use super::cursor::{Cursor, KeyMatch, LockMode};
 use super::foreign::Cascade;
@@ -83,20 +83,31 @@ fn compute(trx: &Transaction, table: &OpenTable, row: DatumBuf) -> Result<DatumB
     }
     let source = trx.value_source(table)?;
     let row = row.datums();
-    let computed = source.computed(&table.def.name, &row, columns)?;
+    let computed = computed_of(&*source, table, &row, columns)?;
     let computed = computed.datums();
-    if computed.len() != columns.len() {
-        return Err(Error::invalid(format!(
-            "{} values for {} computed columns of table {}",
-            computed.len(),
-            columns.len(),
-            table.def.name
-        )));
-    }
     Ok(with_values(row.iter().copied(), |column| {
         let at = columns.iter().position(|&computed| computed == column)?;
         Some(computed[at])
     }))
+}
+
+/// The values of these columns in a row of the table, or of one that takes its place.
+pub(super) fn computed_of(
+    source: &dyn ValueSource,
+    table: &OpenTable,
+    row: &[Datum<'_>],
+    columns: &[usize],
+) -> Result<DatumBuf> {
+    let computed = source.computed(&table.def.name, row, columns)?;
+    match computed.len() == columns.len() {
+        true => Ok(computed),
+        false => Err(Error::invalid(format!(
+            "{} values for {} computed columns of table {}",
+            computed.len(),
+            columns.len(),
+            table.def.name
+        ))),
+    }
 }
 
 fn makes_history(time: &SystemTime, old: &RowRef<'_>, new: &[Datum<'_>]) -> bool {

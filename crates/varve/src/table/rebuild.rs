@@ -15,6 +15,9 @@
 //! indexes stay; all others are deleted first and inserted again when no old one is left: what is a
 //! duplicate then (BUILD-1), some view would see.
 //!
+//! Values of a column that is computed, and new, are asked for, of a row that is gone, too: its place in the
+//! new table may depend on them.
+//!
 //! A row without a primary key keeps its hidden id, by which it is found again.
 
 use std::sync::Arc;
@@ -22,12 +25,13 @@ use std::sync::Arc;
 use crate::base::{Error, GoingOn, Meter, Phase, Result};
 use crate::catalog::{OpenTable, TableDef};
 use crate::lock::TableMode;
-use crate::row::{ColumnDef, Datum, RowRef};
-use crate::txn::{Isolation, Transaction};
+use crate::row::{ColumnDef, Datum, DatumBuf, RowRef};
+use crate::txn::{Isolation, Transaction, ValueSource};
 
 use super::build::{ASKED_EVERY, BuildRoom, TellDuplicate};
 use super::catch_up::{Round, Version};
 use super::cursor::{Cursor, KeyMatch, LockMode};
+use super::follow::computed_of;
 use super::load::TableLoad;
 use super::version::read_leaf;
 use super::write::{CurrentRow, clustered_key, delete_row, insert_row_with, update_row};
@@ -38,6 +42,8 @@ enum Source {
     Column(usize),
     /// It is new.
     Value(Option<Vec<u8>>),
+    /// It is new, and computed of the others.
+    Computed,
 }
 
 /// A table that gets another one's rows.
@@ -45,38 +51,78 @@ pub struct NewTable {
     pub(super) table: Arc<OpenTable>,
     /// By column.
     sources: Vec<Source>,
+    /// Those that are computed.
+    computed: Vec<usize>,
+}
+
+/// Who computes values of rows of a table that is rebuilt.
+struct Computing<'a> {
+    source: Arc<dyn ValueSource>,
+    old: &'a OpenTable,
 }
 
 impl NewTable {
     /// `table` is empty and has the columns of `def`, which says by their ids which ones are those of `old`,
     /// and what others have in its rows.
     pub fn new(table: Arc<OpenTable>, def: &TableDef, old: &TableDef) -> NewTable {
-        let source =
-            |column: &ColumnDef| match old.columns.iter().position(|own| own.id == column.id) {
-                Some(at) => Source::Column(at),
-                None => Source::Value(column.default.clone()),
-            };
-        let sources = def.columns.iter().map(source).collect();
-        NewTable { table, sources }
+        let source = |(at, column): (usize, &ColumnDef)| match old
+            .columns
+            .iter()
+            .position(|own| own.id == column.id)
+        {
+            Some(at) => Source::Column(at),
+            None if def.computed.contains(&at) => Source::Computed,
+            None => Source::Value(column.default.clone()),
+        };
+        let sources: Vec<_> = def.columns.iter().enumerate().map(source).collect();
+        let is_computed = |at: &usize| matches!(sources[*at], Source::Computed);
+        let computed = (0..sources.len()).filter(is_computed).collect();
+        NewTable {
+            table,
+            sources,
+            computed,
+        }
     }
 
-    /// The new table's row of an old one, the `n`th that is looked at.
-    fn values<'a>(&'a self, row: &RowRef<'a>, n: usize) -> Result<Vec<Datum<'a>>> {
-        let columns = self.table.def.columns.iter().zip(&self.sources);
-        let value = |(column, source): (&ColumnDef, &'a Source)| {
-            let value = match source {
-                Source::Column(at) => row.get(*at),
-                Source::Value(value) => value.as_deref(),
-            };
-            match value.is_none() && !column.nullable {
-                false => Ok(value),
-                true => Err(Error::NullValue {
-                    column: column.name.clone(),
-                    row: n as u64,
-                }),
-            }
+    /// Who computes new columns, if there are some.
+    fn computing<'a>(
+        &self,
+        trx: &Transaction,
+        old: &'a OpenTable,
+    ) -> Result<Option<Computing<'a>>> {
+        let is_needed = !self.computed.is_empty();
+        let source = is_needed.then(|| trx.value_source(old)).transpose()?;
+        Ok(source.map(|source| Computing { source, old }))
+    }
+
+    /// The new table's row of an old one, the `n`th that is looked at. What is computed is kept in `room`.
+    fn values<'a>(
+        &'a self,
+        row: &RowRef<'a>,
+        n: usize,
+        computing: Option<&Computing<'_>>,
+        room: &'a mut DatumBuf,
+    ) -> Result<Vec<Datum<'a>>> {
+        let value = |source: &'a Source| match source {
+            Source::Column(at) => row.get(*at),
+            Source::Value(value) => value.as_deref(),
+            Source::Computed => None,
         };
-        columns.map(value).collect()
+        let mut values: Vec<Datum<'a>> = self.sources.iter().map(value).collect();
+        if let Some(Computing { source, old }) = computing {
+            *room = computed_of(&**source, old, &values, &self.computed)?;
+            for (&at, value) in self.computed.iter().zip(room.datums()) {
+                values[at] = value;
+            }
+        }
+        let mut columns = self.table.def.columns.iter().zip(&values);
+        match columns.find(|(column, value)| value.is_none() && !column.nullable) {
+            None => Ok(values),
+            Some((column, _)) => Err(Error::NullValue {
+                column: column.name.clone(),
+                row: n as u64,
+            }),
+        }
     }
 
     /// What the new table's row has as hidden row id, if it has one.
@@ -102,6 +148,7 @@ impl NewTable {
         tell: TellDuplicate<'_>,
         going_on: GoingOn<'_>,
     ) -> Result<()> {
+        let computing = self.computing(seen, old)?;
         let mut filler = self.filler(seen);
         let mut load = TableLoad::begin(&mut filler, &self.table, room)?;
         load.tell_late();
@@ -117,7 +164,8 @@ impl NewTable {
         while found {
             let row = cursor.row()?;
             n += 1;
-            let values = self.values(&row, n)?;
+            let mut room = DatumBuf::new();
+            let values = self.values(&row, n, computing.as_ref(), &mut room)?;
             load.push_with(&mut filler, self.row_id(cursor.key()), &values)?;
             meter.add(1);
             if n.is_multiple_of(ASKED_EVERY) {
@@ -132,15 +180,18 @@ impl NewTable {
 
     /// A round (REBUILD-1).
     pub(super) fn catch_up(&self, round: &Round<'_>, tell: TellDuplicate<'_>) -> Result<()> {
+        let computing = self.computing(round.now, round.table)?;
+        let computing = computing.as_ref();
         let mut trx = self.filler(round.now);
         trx.use_table(&self.table, TableMode::Exclusive)?;
-        let coming = self.remove_old(&mut trx, round)?;
+        let coming = self.remove_old(&mut trx, round, computing)?;
         let mut version = Version::default();
         for (n, key) in (1..).zip(coming) {
             trx.check_interrupt()?;
             version.read(round.now, round.table, key)?;
             let row = version.whole_row(round.now, round.table, key)?;
-            let values = self.values(&row, n)?;
+            let mut room = DatumBuf::new();
+            let values = self.values(&row, n, computing, &mut room)?;
             let done = insert_row_with(&mut trx, &self.table, self.row_id(key), &values);
             if let Err(Error::DuplicateKey { index }) = &done {
                 self.tell_other(&mut trx, index, &values, tell)?;
@@ -170,7 +221,12 @@ impl NewTable {
 
     /// Deletes the rows that are not there any more, and updates those whose unique keys are the same.
     /// Returns the keys of those that are to be inserted.
-    fn remove_old<'k>(&self, trx: &mut Transaction, round: &Round<'k>) -> Result<Vec<&'k [u8]>> {
+    fn remove_old<'k>(
+        &self,
+        trx: &mut Transaction,
+        round: &Round<'k>,
+        computing: Option<&Computing<'_>>,
+    ) -> Result<Vec<&'k [u8]>> {
         let (was, now, from) = (round.was, round.now, round.table);
         let (mut old, mut new) = (Version::default(), Version::default());
         let (mut at, mut payload) = (Vec::new(), Vec::new());
@@ -186,12 +242,15 @@ impl NewTable {
             let old = writers.0.map(|_| old.whole_row(was, from, key));
             let new = writers.1.map(|_| new.whole_row(now, from, key));
             let (old, new) = (old.transpose()?, new.transpose()?);
-            let new = new.as_ref().map(|row| self.values(row, n)).transpose()?;
+            let (mut new_room, mut old_room) = (DatumBuf::new(), DatumBuf::new());
+            let new = new.as_ref();
+            let new = new.map(|row| self.values(row, n, computing, &mut new_room));
+            let new = new.transpose()?;
             let Some(old) = old else {
                 coming.extend(new.is_some().then_some(key));
                 continue;
             };
-            let old = self.values(&old, n)?;
+            let old = self.values(&old, n, computing, &mut old_room)?;
             at.clear();
             clustered_key(&self.table, self.row_id(key), &old, &mut at)?;
             if !read_leaf(&self.table.clustered, &at, &mut payload)? {

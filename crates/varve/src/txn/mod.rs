@@ -9,7 +9,7 @@
 //! | view.rs | read views, their slots, the gate |
 //! | id_limit.rs | the logged limit from which the counter starts after a crash |
 //! | transaction.rs, rollback.rs | a transaction from begin to its end |
-//! | value_source.rs | what the engine asks when a foreign key changes a row |
+//! | value_source.rs | what the engine asks when it makes a row by itself |
 //! | prepared.rs | transactions that wait for their coordinator's decision |
 //!
 //! # The protocol

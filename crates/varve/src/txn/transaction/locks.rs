@@ -167,10 +167,15 @@ impl Transaction {
         self.values = Some(values);
     }
 
+    /// Asks whom `other` asks.
+    pub(crate) fn ask_as(&mut self, other: &Transaction) {
+        self.values.clone_from(&other.values);
+    }
+
     pub(crate) fn value_source(&self, table: &OpenTable) -> Result<Arc<dyn ValueSource>> {
         self.values.clone().ok_or_else(|| {
             Error::unsupported(format!(
-                "a foreign key changes a row of table {}, which has computed columns or history, and the transaction has nobody to ask for their values",
+                "a row of table {}, which has computed columns or history, is to be made, and the transaction has nobody to ask",
                 table.def.name
             ))
         })
