@@ -41,6 +41,8 @@ pub struct ChildKey {
     /// Which of the child's foreign keys it is.
     pub number: usize,
     pub parent_columns: Vec<usize>,
+    /// Of the parent: the index that begins with them.
+    pub parent_index: usize,
 }
 
 /// A table that refers to this one.
@@ -231,10 +233,12 @@ fn keys_to(child: &OpenTable, parent: &OpenTable) -> Vec<ChildKey> {
     let numbers = child.foreign_keys_to(&parent.def.name).into_iter();
     let keys = child.links.keys();
     let key = |number: usize| {
-        let (parent_columns, _) = child.def.parent_index(&keys[number], &parent.def).ok()?;
+        let (parent_columns, parent_index) =
+            child.def.parent_index(&keys[number], &parent.def).ok()?;
         Some(ChildKey {
             number,
             parent_columns,
+            parent_index,
         })
     };
     numbers.filter_map(key).collect()

@@ -173,6 +173,8 @@ pub struct OpenTable {
     pub secondary: Vec<OpenIndex>,
     /// By the number of the foreign key.
     pub foreign: Vec<ChildColumns>,
+    /// The numbers of the foreign keys in the order of their names, bytes by bytes.
+    pub foreign_by_name: Vec<usize>,
     /// Its foreign keys and those that refer to it.
     pub links: Links,
     /// The transaction that created this definition: a view that does not see it must not read the table.
@@ -268,11 +270,14 @@ impl OpenTable {
             .map_while(|k| def.child_columns(k))
             .collect();
         debug_assert_eq!(foreign.len(), def.foreign_keys.len(), "FK-1");
+        let mut foreign_by_name: Vec<usize> = (0..foreign.len()).collect();
+        foreign_by_name.sort_by_key(|&number| &def.foreign_keys[number].name);
         let table = OpenTable {
             format,
             clustered,
             secondary,
             foreign,
+            foreign_by_name,
             links: Links::new(&def.foreign_keys),
             created_by,
             mtr: mtr.clone(),

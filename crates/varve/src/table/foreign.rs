@@ -18,8 +18,9 @@
 //! - **FK-5** No lock stays in a table that was dropped, or put aside for a copy, while it was waited for:
 //!   what is put aside is dropped next, and the server does not hear of it if that fails.
 //!
-//! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT. Rows of the past don't count
-//! (HIST-1).
+//! As in InnoDB, rows are checked one by one and at once, by the foreign keys of one index after the other,
+//! of each in the order of names: the first one that is broken is told of. NO ACTION is RESTRICT. Rows of the
+//! past don't count (HIST-1).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::base::{Error, Result, Sabotage, TableId};
-use crate::catalog::{ChildKey, End, OpenTable, ReferentialAction};
+use crate::catalog::{ChildKey, End, OpenTable, ReferentialAction, schema_of};
 use crate::lock::TableMode;
 use crate::row::{Datum, RowRef};
 use crate::txn::Transaction;
@@ -98,7 +99,8 @@ pub(super) fn check_parents(
     if table.foreign.is_empty() || !trx.checks_foreign_keys() || table.def.is_history(values) {
         return Ok(());
     }
-    for (number, own) in table.foreign.iter().enumerate() {
+    for &number in &table.foreign_by_name {
+        let own = &table.foreign[number];
         // It is its own parent, whose entry may be made later on.
         let is_own_parent =
             |old| own_reference(table, number, old, values) == Some(OwnReference::Stays);
@@ -252,14 +254,46 @@ pub(super) fn see_to_children(
         updated: new.map(|_| &here).or(by.updated),
         ..by
     };
+    let concerned = |key: &ChildKey| is_concerned(key, old, new);
+    let mut children = children_of(trx, table, concerned, new)?;
+    if children.len() > 1 {
+        children.sort_by(|a, b| a.order().cmp(&b.order()));
+    }
+    let mut children = children.iter();
+    children.try_for_each(|Child { its, keys, at }| see_to(trx, its, &keys[*at], old, new, by))
+}
+
+/// A foreign key of an open child, which is locked.
+struct Child {
+    its: Arc<OpenTable>,
+    keys: Arc<[ChildKey]>,
+    /// Which of the keys it is.
+    at: usize,
+}
+
+impl Child {
+    /// By the parent's index, then by name.
+    fn order(&self) -> (usize, &str, &str) {
+        let key = &self.keys[self.at];
+        let name = &self.its.def.foreign_keys[key.number].name;
+        (key.parent_index, schema_of(&self.its.def.name), name)
+    }
+}
+
+/// Opens and locks the children by these foreign keys, for a row that goes, or gets the values `new`.
+fn children_of(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    concerned: impl Fn(&ChildKey) -> bool,
+    new: Option<&[Datum<'_>]>,
+) -> Result<SmallVec<[Child; 2]>> {
     let (mut since, mut tried) = (None, None);
-    // If one of the children was dropped or replaced, all are looked at again. Those that have followed are
-    // not found any more, and none can have come to this row, which is locked.
+    // If one of the children was dropped or replaced, all are looked at again.
     'again: loop {
+        let mut children = SmallVec::new();
         let links = table.links.children();
         for link in links.iter() {
-            let concerned = |key: &ChildKey| is_concerned(key, old, new);
-            if link.keys().is_some_and(|keys| !keys.iter().any(concerned)) {
+            if link.keys().is_some_and(|keys| !keys.iter().any(&concerned)) {
                 continue;
             }
             let (its, keys) = match trx.core().tables.child_of(table, link)? {
@@ -272,7 +306,10 @@ pub(super) fn see_to_children(
                 // It can't be used.
                 End::Nobody => continue,
             };
-            for key in keys.iter().filter(|key| concerned(key)) {
+            for (at, key) in keys.iter().enumerate() {
+                if !concerned(key) {
+                    continue;
+                }
                 let mode = match action(&its, key, new).refuses() {
                     true => TableMode::IntentionShared,
                     false => TableMode::IntentionExclusive,
@@ -281,10 +318,11 @@ pub(super) fn see_to_children(
                     wait_for_ddl(trx, table, &mut tried, its)?;
                     continue 'again;
                 }
-                see_to(trx, &its, key, old, new, by)?;
+                let (its, keys) = (its.clone(), keys.clone());
+                children.push(Child { its, keys, at });
             }
         }
-        return Ok(());
+        return Ok(children);
     }
 }
 
