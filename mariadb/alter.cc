@@ -137,6 +137,57 @@ static bool may_refuse_rows(const Alter_inplace_info *alter)
   return false;
 }
 
+// The columns that cease to take NULL, as they were.
+static std::vector<const Field *> giving_up_null(TABLE *altered, const Alter_inplace_info *alter)
+{
+  std::vector<const Field *> fields;
+  for (Field **at= altered->field; *at; at++)
+  {
+    const Create_field *const source= source_of(alter, *at);
+    if (source && source->field && source->field->real_maybe_null() && !(*at)->real_maybe_null())
+      fields.push_back(source->field);
+  }
+  return fields;
+}
+
+static bool is_timestamp(const Field *field)
+{
+  return field->type() == MYSQL_TYPE_TIMESTAMP;
+}
+
+// Tells of a foreign key that sets a column NULL which ceases to take it, with InnoDB's words.
+static bool is_set_null(const varve_table *table, const std::vector<const Field *> &fields,
+                        const std::vector<std::string> &dropped)
+{
+  for (const Told_key &key : foreign_keys_of(table))
+  {
+    const bool goes= std::find(dropped.begin(), dropped.end(), key.name) != dropped.end();
+    if (goes || (key.on_delete != VARVE_SET_NULL && key.on_update != VARVE_SET_NULL))
+      continue;
+    for (const Field *field : fields)
+      for (const std::string &column : key.columns)
+        if (same_name(column.c_str(), field->field_name.str))
+        {
+          my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), field->field_name.str, key.name.c_str());
+          return true;
+        }
+  }
+  return false;
+}
+
+// Options that no row depends on. Columns that get another character set are changes of their own.
+static const auto IN_SERVER_ALONE= HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET |
+                                   HA_CREATE_USED_PACK_KEYS | HA_CREATE_USED_CHECKSUM |
+                                   HA_CREATE_USED_MAX_ROWS;
+
+static bool has_indexed_virtual(const TABLE *form)
+{
+  for (Field **at= form->field; *at; at++)
+    if (!(*at)->stored_in_db() && is_stored(form, *at))
+      return true;
+  return false;
+}
+
 static bool sets_counter(const Alter_inplace_info *alter)
 {
   return alter->create_info->used_fields & HA_CREATE_USED_AUTO;
@@ -176,7 +227,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
 {
   if (check_index_names(ha_thd(), altered) || !keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
-  if (alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR)
+  // Nothing is stored of other virtual columns; but a row's partition may depend on one.
+  if ((alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) &&
+      (has_indexed_virtual(table) || has_indexed_virtual(altered) || altered->s->partition_info_str_len))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool is_temporary= table_share->tmp_table != NO_TMP_TABLE;
   if ((changes_table(alter) || sets_counter(alter)) && is_temporary)
@@ -194,6 +247,8 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
   if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  if (alter->ignore && (alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_ADD_UNIQUE_INDEX)))
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Rows are checked as they are copied.
@@ -203,15 +258,27 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  // The server makes another value of NULL if it copies.
-  if ((alter->handler_flags & ALTER_COLUMN_NOT_NULLABLE) && (alter->ignore || !ha_thd()->is_strict_mode()))
+  // The server makes the time of the statement of it if it copies.
+  const std::vector<const Field *> without_null= giving_up_null(altered, alter);
+  if (std::any_of(without_null.begin(), without_null.end(), is_timestamp))
+  {
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // The server takes longer keys for others; that they are not, the engine has said.
+  }
+  // The server takes longer keys for others; that they are not, the engine has said. It takes some options
+  // for changes of rows.
   const alter_table_operations flags= alter->handler_flags;
+  HA_CREATE_INFO *const info= alter->create_info;
+  const auto used= info->used_fields;
+  const auto row_type= info->row_type;
+  info->used_fields&= ~IN_SERVER_ALONE;
+  info->row_type= table_share->row_type;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
                            ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | REBUILDS);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
+  info->used_fields= used;
+  info->row_type= row_type;
   const bool needs_rebuild= how != HA_ALTER_INPLACE_NOT_SUPPORTED && is_rebuild(altered, alter);
   if (needs_rebuild && !can_become(altered, alter, varve_table_can_be_rebuilt))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -300,19 +367,19 @@ public:
   // The table or partition is going to have this definition, that of `altered`, together with those that were
   // prepared.
   varve_code prepare(Alteration *first, const varve_txn *txn, const varve_table_def *def, TABLE *altered,
-                     bool rebuild)
+                     const Alter_inplace_info *alter, bool rebuild)
   {
     is_rebuild= rebuild;
     is_prepared= true;
     if (first->redefinition)
       return (rebuild ? varve_rebuild_add : varve_redefinition_add)(db, first->redefinition, def);
-    varve_redefinition **const to= &redefinition;
+    varve_redefinition **const to= &first->redefinition;
     if (varve_code code= (rebuild ? varve_rebuild_prepare : varve_redefinition_prepare)(db, txn, def, to))
       return code;
-    if (!computer.begin(altered))
+    if (!first->computer.begin(altered, alter))
       return VARVE_UNSUPPORTED;
-    const varve_value_source source= computer.source();
-    return varve_redefinition_set_value_source(db, redefinition, &source);
+    const varve_value_source source= first->computer.source();
+    return varve_redefinition_set_value_source(db, first->redefinition, &source);
   }
 
   varve_redefinition *take()
@@ -335,7 +402,7 @@ public:
   varve_redefinition *redefinition= nullptr;
   // With the first one, from the time when it is built on.
   std::unique_ptr<Progress_report> progress;
-  // Of virtual columns that get an index.
+  // Of all partitions, with the first one.
   Computer computer;
   // Those that are added; a table in partitions has none.
   std::unique_ptr<Foreign_keys> foreign_keys;
@@ -373,7 +440,7 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
     return HA_ERR_INTERNAL_ERROR;
   Alteration *const first= Alteration::all(alter).front();
   const bool rebuild= is_rebuild(altered, alter);
-  if (varve_code code= own->prepare(first, session->txn(), &definition.def, altered, rebuild))
+  if (varve_code code= own->prepare(first, session->txn(), &definition.def, altered, alter, rebuild))
     return report(thd, code);
   for (const std::string &key : foreign_keys_dropped(alter))
     if (varve_code code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str()))
@@ -407,6 +474,8 @@ bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *a
 {
   if (!changes_table(alter) && !sets_counter(alter))
     return handler::prepare_inplace_alter_table(altered, alter);
+  if (is_set_null(m_table, giving_up_null(altered, alter), foreign_keys_dropped(alter)))
+    return true;
   Alteration *const own= new Alteration(this);
   alter->handler_ctx= own;
   if (!changes_table(alter) || !(adds_index(alter) || is_rebuild(altered, alter)))
@@ -515,12 +584,9 @@ ulonglong ha_varve::table_version() const
 }
 
 // Whether an ALTER TABLE changes only what is in the .frm file.
-bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
+bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *, uint table_changes)
 {
   // As IS_EQUAL_PACK_LENGTH what `can_convert_nocopy` takes.
-  if (table_changes != IS_EQUAL_YES && table_changes != IS_EQUAL_PACK_LENGTH)
-    return COMPATIBLE_DATA_NO;
-  if (info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE))
-    return COMPATIBLE_DATA_NO;
-  return COMPATIBLE_DATA_YES;
+  const bool are_kept= table_changes == IS_EQUAL_YES || table_changes == IS_EQUAL_PACK_LENGTH;
+  return are_kept ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }

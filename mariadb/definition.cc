@@ -92,8 +92,7 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   return 0;
 }
 
-// What becomes this field of the altered table.
-static const Create_field *source_of(const Alter_inplace_info *alter, const Field *field)
+const Create_field *source_of(const Alter_inplace_info *alter, const Field *field)
 {
   List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
   while (const Create_field *source= fields++)

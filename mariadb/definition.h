@@ -10,6 +10,9 @@
 
 namespace varve_plugin {
 
+// What becomes this field of the altered table; null: something else than a column.
+const Create_field *source_of(const Alter_inplace_info *alter, const Field *field);
+
 // An engine definition, and what it points to.
 class Definition
 {

@@ -49,7 +49,8 @@ static bool compute(void *, const char *name, const varve_value *row, const uint
 
 void give_values(const varve_txn *txn)
 {
-  const varve_value_source source= {nullptr, statement_time, compute};
+  const auto keep_null= [](void *, const char *, uint32_t, uint64_t, varve_value *) { return false; };
+  const varve_value_source source= {nullptr, statement_time, compute, keep_null};
   varve_txn_set_value_source(txn, &source);
 }
 
@@ -68,9 +69,10 @@ static bool compute_in(TABLE *form, const Row_plan &plan, std::vector<varve_valu
   return true;
 }
 
-bool Computer::begin(TABLE *form)
+bool Computer::begin(TABLE *form, const Alter_inplace_info *alter)
 {
   m_form= form;
+  m_replaces_null= alter->ignore || !current_thd->is_strict_mode();
   if (!m_plan.build(form))
     return false;
   m_values.resize(m_plan.size());
@@ -79,7 +81,7 @@ bool Computer::begin(TABLE *form)
 
 varve_value_source Computer::source()
 {
-  return {this, statement_time, compute};
+  return {this, statement_time, compute, replace_null};
 }
 
 bool Computer::compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
@@ -87,6 +89,21 @@ bool Computer::compute(void *computer, const char *, const varve_value *row, con
 {
   Computer *const self= static_cast<Computer *>(computer);
   return compute_in(self->m_form, self->m_plan, &self->m_values, row, columns, n, out);
+}
+
+// As InnoDB, whatever the column's default is.
+bool Computer::replace_null(void *computer, const char *, uint32_t column, uint64_t row, varve_value *out)
+{
+  Computer *const self= static_cast<Computer *>(computer);
+  if (!self->m_replaces_null)
+    return false;
+  Field *const field= self->m_form->field[self->m_plan.field_index(column)];
+  if (row)
+    field->set_warning(Sql_condition::WARN_LEVEL_WARN, WARN_DATA_TRUNCATED, 1, ulong(row));
+  field->reset();
+  self->m_plan.to_values(self->m_form->record[0], self->m_values.data());
+  *out= self->m_values[column];
+  return true;
 }
 
 bool System_time::describe(const TABLE *form, const std::vector<uint32_t> &column_of_field)

@@ -13,20 +13,24 @@ namespace varve_plugin {
 // The engine asks the thread that uses this transaction.
 void give_values(const varve_txn *txn);
 
-// Computes columns of a table that nobody has open yet, in its record buffer.
+// What an ALTER TABLE is asked for rows of the table as it will be. Columns are computed in its record
+// buffer.
 class Computer
 {
 public:
-  // False if a column has no engine type.
-  bool begin(TABLE *form);
+  // False if a column has no engine type. Where the mode is not strict a value takes the place of NULL, with
+  // a warning.
+  bool begin(TABLE *form, const Alter_inplace_info *alter);
   // It has begun, and stays as long as the engine may ask.
   varve_value_source source();
 
 private:
   static bool compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
                       uint32_t n, varve_value *out);
+  static bool replace_null(void *computer, const char *, uint32_t column, uint64_t row, varve_value *out);
 
   TABLE *m_form= nullptr;
+  bool m_replaces_null= false;
   Row_plan m_plan;
   std::vector<varve_value> m_values;
 };

@@ -597,7 +597,7 @@ typedef void (*varve_notify_fn)(void *context);
 // and every so often. It should return at once.
 typedef void (*varve_watch_fn)(void *context, enum varve_phase phase, uint64_t done, uint64_t estimated);
 
-// Both functions are called by the session's own thread, within the call that changes the parent's row, or
+// The functions are called by the session's own thread, within the call that changes the parent's row, or
 // rebuilds the table. False: there is no such value, and the change is refused. What `out` points to stays
 // as it is until the next call of the function, or the end of the call that changes the row.
 typedef struct varve_value_source {
@@ -612,6 +612,9 @@ typedef struct varve_value_source {
                    const uint32_t *columns,
                    uint32_t n,
                    struct varve_value *out);
+  // What the column at this position, which ceases to take NULL, has where the `row`th row of a table that
+  // is rebuilt has NULL; 0 if that was asked before, or the row is gone.
+  bool (*instead_of_null)(void *context, const char *table, uint32_t column, uint64_t row, struct varve_value *out);
 } varve_value_source;
 
 // What is known of a table as a whole.
@@ -1077,8 +1080,8 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
 // that cease to take NULL, new indexes together with other columns, and new columns that are computed
 // (varve_redefinition_set_value_source). A consistent view that is older
 // than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
-// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none. All
-// else is as there.
+// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none and the
+// value source has nothing instead. All else is as there.
 enum varve_code varve_rebuild_prepare(const struct varve_db *db,
                                       const struct varve_txn *txn,
                                       const struct varve_table_def *def,
@@ -1097,9 +1100,10 @@ enum varve_code varve_rebuild_add(const struct varve_db *db,
                                   struct varve_redefinition *redefinition,
                                   const struct varve_table_def *def);
 
-// Sets whom to ask for values of computed columns that are new in a table that is rebuilt. The rows that it
-// is shown are those of the table as it will be, with NULL in these columns. `source` is copied; what it
-// points to stays until the redefinition is gone.
+// Sets whom to ask for values of computed columns that are new in a table that is rebuilt, and for what
+// columns have instead of NULL that cease to take it. The rows that it is shown are those of the table as it
+// will be, with NULL in what is to be computed. `source` is copied; what it points to stays until the
+// redefinition is gone.
 enum varve_code varve_redefinition_set_value_source(const struct varve_db *db,
                                                     struct varve_redefinition *redefinition,
                                                     const struct varve_value_source *source);

@@ -51,8 +51,8 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
 /// that cease to take NULL, new indexes together with other columns, and new columns that are computed
 /// (varve_redefinition_set_value_source). A consistent view that is older
 /// than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
-/// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none. All
-/// else is as there.
+/// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none and the
+/// value source has nothing instead. All else is as there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_rebuild_prepare(
     db: *const varve_db,
@@ -156,9 +156,10 @@ unsafe fn add(
     })
 }
 
-/// Sets whom to ask for values of computed columns that are new in a table that is rebuilt. The rows that it
-/// is shown are those of the table as it will be, with NULL in these columns. `source` is copied; what it
-/// points to stays until the redefinition is gone.
+/// Sets whom to ask for values of computed columns that are new in a table that is rebuilt, and for what
+/// columns have instead of NULL that cease to take it. The rows that it is shown are those of the table as it
+/// will be, with NULL in what is to be computed. `source` is copied; what it points to stays until the
+/// redefinition is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_set_value_source(
     db: *const varve_db,

@@ -8,7 +8,7 @@ use varve::{Datum, DatumBuf, Error, ValueSource};
 use crate::collation::c_text;
 use crate::value::varve_value;
 
-/// Both functions are called by the session's own thread, within the call that changes the parent's row, or
+/// The functions are called by the session's own thread, within the call that changes the parent's row, or
 /// rebuilds the table. False: there is no such value, and the change is refused. What `out` points to stays
 /// as it is until the next call of the function, or the end of the call that changes the row.
 #[repr(C)]
@@ -25,6 +25,15 @@ pub struct varve_value_source {
         row: *const varve_value,
         columns: *const u32,
         n: u32,
+        out: *mut varve_value,
+    ) -> bool,
+    /// What the column at this position, which ceases to take NULL, has where the `row`th row of a table that
+    /// is rebuilt has NULL; 0 if that was asked before, or the row is gone.
+    pub instead_of_null: unsafe extern "C" fn(
+        context: *mut c_void,
+        table: *const c_char,
+        column: u32,
+        row: u64,
         out: *mut varve_value,
     ) -> bool,
 }
@@ -79,5 +88,18 @@ impl ValueSource for varve_value_source {
             values.push(unsafe { value.datum() });
         }
         Ok(values)
+    }
+
+    fn instead_of_null(&self, table: &str, column: usize, n: u64) -> Option<Vec<u8>> {
+        let name = c_text(table);
+        let mut out = varve_value::NULL;
+        // SAFETY: CAPI-2.
+        let is_told = unsafe {
+            (self.instead_of_null)(self.context, name.as_ptr(), column as u32, n, &mut out)
+        };
+        // SAFETY: CAPI-2; the value is copied at once.
+        unsafe { out.datum() }
+            .filter(|_| is_told)
+            .map(<[u8]>::to_vec)
     }
 }

@@ -8,8 +8,8 @@
 #[path = "support/small.rs"]
 mod small;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use varve::{
     ColumnType, Cursor, Database, Datum, DatumBuf, Error, ForeignKey, Isolation, KeyMatch,
@@ -21,11 +21,13 @@ use ReferentialAction::{Cascade, NoAction, SetNull};
 
 const FOREVER: &[u8] = &[0xff; 4];
 
-/// Computes `2 * parent`, and has a clock that a test sets.
+/// Computes `2 * parent`, has 7 instead of NULL, and a clock that a test sets.
 #[derive(Default)]
 struct Source {
     now: AtomicU32,
     asked: AtomicU32,
+    /// Rows with NULL.
+    replaced: Mutex<Vec<u64>>,
 }
 
 impl ValueSource for Source {
@@ -51,6 +53,14 @@ impl ValueSource for Source {
                 .map(|b| &b[..]),
         );
         Ok(out)
+    }
+
+    fn instead_of_null(&self, table: &str, column: usize, n: u64) -> Option<Vec<u8>> {
+        assert_eq!((table, column), ("a/doubles", 1));
+        if n > 0 {
+            self.replaced.lock().unwrap().push(n);
+        }
+        Some(7i64.to_le_bytes().to_vec())
     }
 }
 
@@ -480,4 +490,58 @@ fn a_rebuild_asks_for_computed_columns_that_come() {
     assert_eq!(found.len(), 100);
     assert_eq!(found[6..9], ["6 1006 2012", "7 1008 2016", "8 1007 2014"]);
     assert_eq!(found[99], "200 1009 2018");
+}
+
+/// What NULL becomes is told of once, and what was computed of it is computed anew.
+#[test]
+fn a_rebuild_asks_what_null_becomes() {
+    let t = Test::new();
+    let table = t.table(
+        undoubled()
+            .nullable("double", ColumnType::i64())
+            .index("by_double", &["double"])
+            .computed(&["double"]),
+    );
+    let mut trx = t.at(0);
+    let null = |id| [Value::Int(id), Value::Null, Value::Null];
+    put(&mut trx, &table, &null(1)).unwrap();
+    put(&mut trx, &table, &[2, 1, 2].map(Value::Int)).unwrap();
+    put(&mut trx, &table, &null(3)).unwrap();
+    trx.commit().unwrap();
+    let mut def = table.def().clone();
+    def.columns[1].nullable = false;
+    let refused = t.db.rebuild_table(&def).unwrap_err();
+    assert!(
+        matches!(refused, Error::NullValue { row: 1, .. }),
+        "{refused}"
+    );
+
+    let tell = &mut |_: &str, _: &RowRef<'_>| panic!("there are no duplicates");
+    let mut prepared =
+        t.db.prepare_rebuild(&def, RedefinitionWaits::default())
+            .unwrap();
+    let source: Arc<dyn ValueSource> = t.source.clone();
+    prepared.set_value_source(&source).unwrap();
+    prepared.build(tell).unwrap();
+    assert_eq!(*t.source.replaced.lock().unwrap(), [1, 3]);
+    assert_eq!(t.source.asked.load(Relaxed), 2);
+    let mut trx = t.at(0);
+    change(
+        &mut trx,
+        &table,
+        &[Value::Int(1)],
+        &[1, 4, 8].map(Value::Int),
+    )
+    .unwrap();
+    change(&mut trx, &table, &[Value::Int(2)], &null(2)).unwrap();
+    put(&mut trx, &table, &null(4)).unwrap();
+    trx.commit().unwrap();
+    prepared.commit(tell).unwrap();
+    assert_eq!(*t.source.replaced.lock().unwrap(), [1, 3, 2, 3]);
+
+    let table = t.db.table("a/doubles").unwrap();
+    let report = t.db.check_table(&table).unwrap();
+    assert_eq!(report.errors, [""; 0]);
+    let found = rows(&mut t.at(0), &table);
+    assert_eq!(found, ["1 4 8", "2 7 14", "3 7 14", "4 7 14"]);
 }

@@ -80,7 +80,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// Those of `redefine_table`, and `NullValue`: a row has NULL where there is to be none. The table is as
+    /// Those of `redefine_table`, and `NullValue`: a row has NULL where there is to be none, and nobody says
+    /// what it is to be instead. The table is as
     /// it was then.
     pub fn rebuild_table(&self, to: &TableDef) -> Result<()> {
         let tell = &mut |_: &str, _: &RowRef<'_>| {};
@@ -216,8 +217,8 @@ impl PreparedRedefinition {
         self.inner.ddl.add_foreign_key(prepared, key)
     }
 
-    /// Whom to ask for values of computed columns that are new. Without one they are refused when rows are
-    /// written.
+    /// Whom to ask for values of computed columns that are new, which are refused without one when rows are
+    /// written, and for what columns have instead of NULL that cease to take it.
     pub fn set_value_source(&mut self, values: &Arc<dyn ValueSource>) -> Result<()> {
         ready(&mut self.prepared)?.set_value_source(values);
         Ok(())

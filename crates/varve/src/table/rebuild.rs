@@ -15,8 +15,8 @@
 //! indexes stay; all others are deleted first and inserted again when no old one is left: what is a
 //! duplicate then (BUILD-1), some view would see.
 //!
-//! Values of a column that is computed, and new, are asked for, of a row that is gone, too: its place in the
-//! new table may depend on them.
+//! Values of a column that is computed, and new, are asked for, and what a column has instead of NULL that
+//! ceases to take it; of a row that is gone, too: its place in the new table may depend on them.
 //!
 //! A row without a primary key keeps its hidden id, by which it is found again.
 
@@ -55,10 +55,24 @@ pub struct NewTable {
     computed: Vec<usize>,
 }
 
-/// Who computes values of rows of a table that is rebuilt.
-struct Computing<'a> {
-    source: Arc<dyn ValueSource>,
+/// Whom to ask for values that rows of the old table don't have.
+struct Asking<'a> {
+    source: Option<Arc<dyn ValueSource>>,
     old: &'a OpenTable,
+}
+
+/// The answers, of one row.
+#[derive(Default)]
+struct Answers {
+    instead_of_null: DatumBuf,
+    computed: DatumBuf,
+}
+
+fn null_value(column: &ColumnDef, n: u64) -> Error {
+    Error::NullValue {
+        column: column.name.clone(),
+        row: n,
+    }
 }
 
 impl NewTable {
@@ -84,45 +98,63 @@ impl NewTable {
         }
     }
 
-    /// Who computes new columns, if there are some.
-    fn computing<'a>(
-        &self,
-        trx: &Transaction,
-        old: &'a OpenTable,
-    ) -> Result<Option<Computing<'a>>> {
-        let is_needed = !self.computed.is_empty();
-        let source = is_needed.then(|| trx.value_source(old)).transpose()?;
-        Ok(source.map(|source| Computing { source, old }))
+    fn asking<'a>(&self, trx: &Transaction, old: &'a OpenTable) -> Result<Asking<'a>> {
+        let source = match self.computed.is_empty() {
+            true => trx.values(),
+            false => Some(trx.value_source(old)?),
+        };
+        Ok(Asking { source, old })
     }
 
-    /// The new table's row of an old one, the `n`th that is looked at. What is computed is kept in `room`.
+    /// The new table's row of an old one, the `n`th that is looked at; 0: it was looked at before, or is
+    /// gone.
     fn values<'a>(
         &'a self,
         row: &RowRef<'a>,
-        n: usize,
-        computing: Option<&Computing<'_>>,
-        room: &'a mut DatumBuf,
+        n: u64,
+        asking: &Asking<'_>,
+        answers: &'a mut Answers,
     ) -> Result<Vec<Datum<'a>>> {
+        let Asking { source, old } = asking;
+        let Answers {
+            instead_of_null,
+            computed,
+        } = answers;
         let value = |source: &'a Source| match source {
             Source::Column(at) => row.get(*at),
             Source::Value(value) => value.as_deref(),
             Source::Computed => None,
         };
         let mut values: Vec<Datum<'a>> = self.sources.iter().map(value).collect();
-        if let Some(Computing { source, old }) = computing {
-            *room = computed_of(&**source, old, &values, &self.computed)?;
-            for (&at, value) in self.computed.iter().zip(room.datums()) {
+        let def = &self.table.def;
+        let mut missing = Vec::new();
+        for (at, column) in def.columns.iter().enumerate() {
+            if values[at].is_some() || column.nullable || self.computed.contains(&at) {
+                continue;
+            }
+            let source = source.as_ref();
+            let value = source.and_then(|source| source.instead_of_null(&old.def.name, at, n));
+            instead_of_null.push(Some(&value.ok_or_else(|| null_value(column, n))?));
+            missing.push(at);
+        }
+        // What was computed of NULL is something else now.
+        let to_compute = match missing.is_empty() {
+            true => &self.computed,
+            false => &def.computed,
+        };
+        for (at, value) in missing.into_iter().zip(instead_of_null.datums()) {
+            values[at] = value;
+        }
+        if let Some(source) = source.as_ref().filter(|_| !to_compute.is_empty()) {
+            *computed = computed_of(&**source, old, &values, to_compute)?;
+            for (&at, value) in to_compute.iter().zip(computed.datums()) {
+                if value.is_none() && !def.columns[at].nullable {
+                    return Err(null_value(&def.columns[at], n));
+                }
                 values[at] = value;
             }
         }
-        let mut columns = self.table.def.columns.iter().zip(&values);
-        match columns.find(|(column, value)| value.is_none() && !column.nullable) {
-            None => Ok(values),
-            Some((column, _)) => Err(Error::NullValue {
-                column: column.name.clone(),
-                row: n as u64,
-            }),
-        }
+        Ok(values)
     }
 
     /// What the new table's row has as hidden row id, if it has one.
@@ -148,7 +180,7 @@ impl NewTable {
         tell: TellDuplicate<'_>,
         going_on: GoingOn<'_>,
     ) -> Result<()> {
-        let computing = self.computing(seen, old)?;
+        let asking = self.asking(seen, old)?;
         let mut filler = self.filler(seen);
         let mut load = TableLoad::begin(&mut filler, &self.table, room)?;
         load.tell_late();
@@ -164,8 +196,8 @@ impl NewTable {
         while found {
             let row = cursor.row()?;
             n += 1;
-            let mut room = DatumBuf::new();
-            let values = self.values(&row, n, computing.as_ref(), &mut room)?;
+            let mut answers = Answers::default();
+            let values = self.values(&row, n as u64, &asking, &mut answers)?;
             load.push_with(&mut filler, self.row_id(cursor.key()), &values)?;
             meter.add(1);
             if n.is_multiple_of(ASKED_EVERY) {
@@ -180,18 +212,17 @@ impl NewTable {
 
     /// A round (REBUILD-1).
     pub(super) fn catch_up(&self, round: &Round<'_>, tell: TellDuplicate<'_>) -> Result<()> {
-        let computing = self.computing(round.now, round.table)?;
-        let computing = computing.as_ref();
+        let asking = self.asking(round.now, round.table)?;
         let mut trx = self.filler(round.now);
         trx.use_table(&self.table, TableMode::Exclusive)?;
-        let coming = self.remove_old(&mut trx, round, computing)?;
+        let coming = self.remove_old(&mut trx, round, &asking)?;
         let mut version = Version::default();
-        for (n, key) in (1..).zip(coming) {
+        for key in coming {
             trx.check_interrupt()?;
             version.read(round.now, round.table, key)?;
             let row = version.whole_row(round.now, round.table, key)?;
-            let mut room = DatumBuf::new();
-            let values = self.values(&row, n, computing, &mut room)?;
+            let mut answers = Answers::default();
+            let values = self.values(&row, 0, &asking, &mut answers)?;
             let done = insert_row_with(&mut trx, &self.table, self.row_id(key), &values);
             if let Err(Error::DuplicateKey { index }) = &done {
                 self.tell_other(&mut trx, index, &values, tell)?;
@@ -225,7 +256,7 @@ impl NewTable {
         &self,
         trx: &mut Transaction,
         round: &Round<'k>,
-        computing: Option<&Computing<'_>>,
+        asking: &Asking<'_>,
     ) -> Result<Vec<&'k [u8]>> {
         let (was, now, from) = (round.was, round.now, round.table);
         let (mut old, mut new) = (Version::default(), Version::default());
@@ -242,15 +273,15 @@ impl NewTable {
             let old = writers.0.map(|_| old.whole_row(was, from, key));
             let new = writers.1.map(|_| new.whole_row(now, from, key));
             let (old, new) = (old.transpose()?, new.transpose()?);
-            let (mut new_room, mut old_room) = (DatumBuf::new(), DatumBuf::new());
+            let (mut of_new, mut of_old) = (Answers::default(), Answers::default());
             let new = new.as_ref();
-            let new = new.map(|row| self.values(row, n, computing, &mut new_room));
+            let new = new.map(|row| self.values(row, n, asking, &mut of_new));
             let new = new.transpose()?;
             let Some(old) = old else {
                 coming.extend(new.is_some().then_some(key));
                 continue;
             };
-            let old = self.values(&old, n, computing, &mut old_room)?;
+            let old = self.values(&old, 0, asking, &mut of_old)?;
             at.clear();
             clustered_key(&self.table, self.row_id(key), &old, &mut at)?;
             if !read_leaf(&self.table.clustered, &at, &mut payload)? {

@@ -5,7 +5,7 @@ use crate::row::{Datum, DatumBuf};
 
 /// Asked when a foreign key changes a row of a table that has computed columns or history
 /// ([`Transaction::set_value_source`](crate::Transaction::set_value_source)), and when a table that is
-/// rebuilt gets a computed column
+/// rebuilt gets a computed column, or one of its columns ceases to take NULL
 /// ([`PreparedRedefinition::set_value_source`](crate::PreparedRedefinition::set_value_source)). The engine
 /// holds no latch meanwhile. An error of either is the statement's, which is undone.
 pub trait ValueSource: Send + Sync {
@@ -15,4 +15,10 @@ pub trait ValueSource: Send + Sync {
     /// The values of these columns, by the others of this row of `table` (`schema/table`). A table that is
     /// rebuilt is called as it was, and its row is as it will be, with NULL in new columns that are computed.
     fn computed(&self, table: &str, row: &[Datum<'_>], columns: &[usize]) -> Result<DatumBuf>;
+
+    /// What this column has, which ceases to take NULL, where the `n`th row of a table that is rebuilt has
+    /// NULL. `n` is 0 if that was asked before, or the row is gone. `None`: such a row is refused.
+    fn instead_of_null(&self, _table: &str, _column: usize, _n: u64) -> Option<Vec<u8>> {
+        None
+    }
 }

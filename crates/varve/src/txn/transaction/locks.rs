@@ -172,6 +172,10 @@ impl Transaction {
         self.values.clone_from(&other.values);
     }
 
+    pub(crate) fn values(&self) -> Option<Arc<dyn ValueSource>> {
+        self.values.clone()
+    }
+
     pub(crate) fn value_source(&self, table: &OpenTable) -> Result<Arc<dyn ValueSource>> {
         self.values.clone().ok_or_else(|| {
             Error::unsupported(format!(
