@@ -77,11 +77,11 @@ impl Rules {
         keys
     }
 
-    /// In the order of the children's names, and of the keys in each.
+    /// In the order of the columns that are referred to, which is that of their indexes, and of names.
     fn of_parent(&self, parent: usize) -> Vec<Key> {
         let mut keys = self.keys.clone();
         keys.retain(|key| key.parent == parent);
-        keys.sort_by_key(|key| (key.child, key.number));
+        keys.sort_by_key(|key| (key.parent_column, key.child, key.number));
         keys
     }
 }
