@@ -162,6 +162,8 @@ void ha_varve::note_changes()
 
 int ha_varve::info(uint flags)
 {
+  if (m_is_discarded)
+    return 0;
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_AUTO | HA_STATUS_CONST))
   {
     varve_table_stats s;
@@ -249,6 +251,9 @@ double ha_varve::read_time(uint index, uint ranges, ha_rows rows)
 
 void ha_varve::print_error(int error, myf flags)
 {
+  if (error == HA_ERR_TABLESPACE_MISSING)
+    my_error(ER_TABLESPACE_DISCARDED, flags, table_share->table_name.str);
+  else
   if (error == m_failure && m_failure_number)
     my_printf_error(m_failure_number, "VARVE: %s", flags, m_failure_words.c_str());
   else

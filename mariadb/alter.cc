@@ -225,7 +225,7 @@ static bool is_in_foreign_keys(const varve_table *table)
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
-  if (check_index_names(ha_thd(), altered) || !keeps_foreign_keys_served(altered, alter))
+  if (refuses_alter() || check_index_names(ha_thd(), altered) || !keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
   // Nothing is stored of other virtual columns; but a row's partition may depend on one.
   if ((alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) &&

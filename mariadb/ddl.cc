@@ -242,6 +242,8 @@ int ha_varve::rename_table(const char *from_path, const char *to_path)
 
 int ha_varve::truncate()
 {
+  if (m_is_discarded)
+    return truncate_discarded();
   if (int error= wait_for_others(ha_thd(), m_name))
     return error;
   close_table();

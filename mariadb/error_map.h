@@ -42,6 +42,8 @@ constexpr int handler_code(varve_code code)
   case VARVE_FOREIGN_DUPLICATE_KEY: return HA_ERR_FOREIGN_DUPLICATE_KEY;
   case VARVE_TOO_MANY_CHANGES:   return HA_ERR_GENERIC;
   case VARVE_NULL_VALUE:         return HA_ERR_GENERIC;
+  case VARVE_DISCARDED:          return HA_ERR_TABLESPACE_MISSING;
+  case VARVE_SCHEMA_MISMATCH:    return HA_ERR_GENERIC;
   }
   return HA_ERR_INTERNAL_ERROR;
 }
@@ -61,6 +63,7 @@ constexpr unsigned int own_words(varve_code code)
   case VARVE_TOO_MANY_CHANGES: return ER_INNODB_ONLINE_LOG_TOO_BIG;
   case VARVE_CONSTRAINT_EXISTS: return ER_DUP_CONSTRAINT_NAME;
   case VARVE_NULL_VALUE: return WARN_DATA_TRUNCATED;
+  case VARVE_SCHEMA_MISMATCH: return ER_TABLE_SCHEMA_MISMATCH;
   case VARVE_IO:
   case VARVE_POISONED:
   case VARVE_INVALID:

@@ -654,6 +654,8 @@ bool ha_varve::can_switch_engines()
 char *ha_varve::get_foreign_key_create_info()
 {
   std::string text;
+  if (!m_table)
+    return nullptr;
   for (const Told_key &key : foreign_keys_of(m_table))
     text+= ",\n  " + constraint_text(ha_thd(), key);
   return my_strdup(PSI_NOT_INSTRUMENTED, text.c_str(), MYF(MY_WME));

@@ -2,8 +2,9 @@
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
 // renames and truncates; alter.cc changes definitions in place; bulk.cc inserts many rows, load.cc fills
-// copies of tables; foreign.cc tells of foreign keys, derived.cc computes columns for them; sequence.cc keeps
-// sequences out of transactions; admin.cc answers about the table.
+// copies of tables; import.cc exports and imports files; foreign.cc tells of foreign keys, derived.cc
+// computes columns for them; sequence.cc keeps sequences out of transactions; admin.cc answers about the
+// table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -103,6 +104,7 @@ public:
   int delete_table(const char *name) override;
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
+  int discard_or_import_tablespace(my_bool discard) override;
   void update_create_info(HA_CREATE_INFO *info) override;
   Compare_keys compare_key_parts(const Field &from, const Column_definition &to,
                                  const KEY_PART_INFO &old_part,
@@ -193,6 +195,15 @@ private:
   int redefine(TABLE *altered, Alter_inplace_info *alter);
   int set_counters(const Alter_inplace_info *alter);
   int open_table();
+  int open_discarded();
+  int begin_discarded(THD *thd);
+  int begin_export(THD *thd);
+  void end_export();
+  int discard_tablespace();
+  int import_tablespace();
+  void forget_discarded();
+  int truncate_discarded();
+  bool refuses_alter();
   void close_table();
   uint engine_index(uint index) const;
   uint server_index(uint engine_index) const;
@@ -233,6 +244,10 @@ private:
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;
   varve_table *m_table;
+  // It was opened while it had no rows (import.cc).
+  bool m_is_discarded= false;
+  // Keeps its file as it is until UNLOCK TABLES.
+  varve_export *m_export= nullptr;
   // What all handlers of the table know of its statistics; null for a temporary table. Rows that this one has
   // written in the statement.
   varve_plugin::Statistics_share *m_statistics= nullptr;

@@ -32,7 +32,7 @@ handler::Table_flags ha_varve::table_flags() const
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
                      HA_CAN_SQL_HANDLER | HA_TABLE_SCAN_ON_INDEX | HA_PRIMARY_KEY_IN_READ_INDEX |
                      HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SKIP_LOCKED |
-                     HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_BINLOG_ROW_CAPABLE;
+                     HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_EXPORT | HA_BINLOG_ROW_CAPABLE;
   // Where gaps are not locked a statement's effect depends on more than its place in the binary log.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -63,7 +63,7 @@ int ha_varve::open(const char *name, int, uint)
   if (!m_row_plan.build(table))
     return HA_ERR_TABLE_DEF_CHANGED;
   if (int error= open_table())
-    return error;
+    return error == HA_ERR_TABLESPACE_MISSING ? open_discarded() : error;
   if (varve_table_n_columns(m_table) != m_row_plan.size() ||
       varve_table_n_indexes(m_table) + (table_share->primary_key != MAX_KEY) != table_share->keys)
   {
@@ -124,6 +124,7 @@ void ha_varve::close_table()
 
 int ha_varve::close()
 {
+  end_export();
   close_table();
   close_own();
   return 0;
@@ -213,6 +214,8 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
 
 int ha_varve::begin(THD *thd)
 {
+  if (m_is_discarded)
+    return begin_discarded(thd);
   // TRUNCATE could not open it again.
   if (!m_table)
     if (int error= open_table())
@@ -241,11 +244,13 @@ int ha_varve::external_lock(THD *thd, int type)
     // The statement's end comes with its commit or rollback, but a sequence has none of these.
     leave_own();
     note_changes();
+    end_export();
     return 0;
   }
   if (type == F_WRLCK)
     m_lock= m_stored_lock= m_skip_locked ? VARVE_EXCLUSIVE_SKIP_LOCKED : VARVE_EXCLUSIVE;
-  return begin(thd);
+  const int error= begin(thd);
+  return error || thd_sql_command(thd) != SQLCOM_FLUSH ? error : begin_export(thd);
 }
 
 // A statement under LOCK TABLES, or within a stored function or trigger: external_lock was called once for

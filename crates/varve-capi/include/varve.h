@@ -72,6 +72,10 @@ typedef enum varve_code {
   VARVE_TOO_MANY_CHANGES = 27,
   // A row has NULL in a column that is to take none: see varve_last_error_null.
   VARVE_NULL_VALUE = 28,
+  // The table's rows were discarded: import a file, or drop the table.
+  VARVE_DISCARDED = 29,
+  // A file that is to be imported has the rows of a table that is defined otherwise.
+  VARVE_SCHEMA_MISMATCH = 30,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -276,6 +280,9 @@ typedef struct varve_cursor varve_cursor;
 
 // An open database. Shared by all threads.
 typedef struct varve_db varve_db;
+
+// A table's file that can be copied.
+typedef struct varve_export varve_export;
 
 // Rows on their way into a table that was empty.
 typedef struct varve_load varve_load;
@@ -930,6 +937,32 @@ uint64_t varve_last_error_null(const char **column);
 // What is wrong with the parent. Where columns are, `column` and `parent_column` are set to their names,
 // valid as above.
 enum varve_parent_fault varve_last_error_parent(const char **column, const char **parent_column);
+
+// Makes a table's file, "schema/table.vdt" in the data directory, one that can be copied, until
+// varve_export_end: it has all that is in the table, and does not change. Others may read the table
+// meanwhile. It begins once no transaction changes the table; waits for locks as long as `txn` does, unless
+// it is null, and an interrupt of `txn` ends the wait with VARVE_INTERRUPTED. Purge stands still for all
+// tables. VARVE_UNSUPPORTED: a temporary table.
+enum varve_code varve_export_begin(const struct varve_db *db,
+                                   const struct varve_txn *txn,
+                                   const char *name,
+                                   struct varve_export **out);
+
+// The table may be changed again.
+void varve_export_end(struct varve_export *export_);
+
+// Takes a table's rows and its file away, durably, and keeps its definition. The caller sees to it that
+// nobody uses it. It can't be opened then (VARVE_DISCARDED), but have a file imported, or be dropped.
+// VARVE_DISCARDED: it has no rows. VARVE_UNSUPPORTED: a temporary table.
+enum varve_code varve_table_discard(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
+
+// Gives a table whose rows were discarded those of the file that lies in its place, "schema/table.vdt" in
+// the data directory, durably: a copy of one that was exported, or of one of a database that was closed
+// cleanly. The file is removed. An interrupt of `txn`, unless it is null, ends it with VARVE_INTERRUPTED.
+// Views that are older than that don't read the table (VARVE_DEFINITION_CHANGED). VARVE_ALREADY_EXISTS: the
+// table has its rows; VARVE_SCHEMA_MISMATCH: the file is another table's; VARVE_CORRUPT: it is damaged;
+// VARVE_IO: it is not there. Table and file are as they were then.
+enum varve_code varve_table_import(const struct varve_db *db, const struct varve_txn *txn, const char *name);
 
 // Changes how pages are written, from now on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_flush(const struct varve_db *db, const struct varve_flush_options *options);

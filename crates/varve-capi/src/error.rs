@@ -68,6 +68,10 @@ pub enum varve_code {
     VARVE_TOO_MANY_CHANGES = 27,
     /// A row has NULL in a column that is to take none: see varve_last_error_null.
     VARVE_NULL_VALUE = 28,
+    /// The table's rows were discarded: import a file, or drop the table.
+    VARVE_DISCARDED = 29,
+    /// A file that is to be imported has the rows of a table that is defined otherwise.
+    VARVE_SCHEMA_MISMATCH = 30,
 }
 
 use varve_code::*;
@@ -101,6 +105,8 @@ impl From<&Error> for varve_code {
             Error::DefinitionChanged { .. } => VARVE_DEFINITION_CHANGED,
             Error::TooManyChanges { .. } => VARVE_TOO_MANY_CHANGES,
             Error::NullValue { .. } => VARVE_NULL_VALUE,
+            Error::TablespaceDiscarded { .. } => VARVE_DISCARDED,
+            Error::SchemaMismatch { .. } => VARVE_SCHEMA_MISMATCH,
         }
     }
 }

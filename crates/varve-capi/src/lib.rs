@@ -9,6 +9,7 @@
 //! - `foreign`: foreign keys, of definitions and of open tables.
 //! - `redefinition`: definitions that change while the rows stay.
 //! - `load`: rows of a table that is being made.
+//! - `export`: files of tables on their way to other databases.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `flush`, `history`, `pool_dump`: options that may change while a database is open.
 //! - `rows`: what a cursor hands to C.
@@ -31,6 +32,7 @@ pub mod cursor;
 pub mod database;
 pub mod definition;
 pub mod error;
+pub mod export;
 pub mod flush;
 pub mod foreign;
 pub mod history;

@@ -102,7 +102,7 @@ pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, System
 pub use db::{
     Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus,
     PreparedRedefinition, RedefinitionWaits, Reference, ReferencedParent, Row, Rows, Table,
-    UndoTablespace,
+    TableExport, UndoTablespace,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;

@@ -12,21 +12,24 @@
 
 #[path = "support/child.rs"]
 mod child_process;
+#[path = "support/directories.rs"]
+mod directories;
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use child_process::Life;
+use directories::{copy_dir, files_below, files_that_go};
 use dying_disk::DyingDisk;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, LogLevel, Options,
+    ColumnType, Database, Error, ForeignKeyChecks, Isolation, LockMode, LogLevel, Options,
     PreparedRedefinition, RedefinitionWaits, Result, TableDef, Value,
 };
 
@@ -87,6 +90,10 @@ enum Op {
     /// Gives both one more column. The first one loses the other indexes. The second one's rows are written
     /// anew, and it gets them.
     Together(String, String),
+    /// Takes its rows and its file away.
+    Discard(String),
+    /// Gives it those of an exported file, unless it has some.
+    Import(String),
     /// Inserts so many rows.
     Fill(String, i64),
 }
@@ -154,6 +161,13 @@ impl Op {
                 // The first one is kept from others: there is nothing to wait for.
                 build_beside_changes(db, other, prepared)
             }
+            Op::Discard(name) => db.discard_table(name, ForeignKeyChecks::On),
+            Op::Import(name) => {
+                // As an administrator does, whatever happens to the process.
+                let file = db.dir().join(format!("{name}.vdt"));
+                std::fs::copy(exported_file(), file).unwrap();
+                db.import_table(name, RedefinitionWaits::default())
+            }
             Op::Truncate(name) => db.truncate_table(name),
             Op::Drop(name) => db.drop_table(name),
             Op::Fill(name, rows) => {
@@ -196,7 +210,15 @@ impl Op {
                 }
             }
             Op::Rebuild(_) => {}
-            Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
+            Op::Discard(name) => drop(tables.insert(name.clone(), discarded())),
+            Op::Import(name) => drop(tables.insert(name.clone(), imported())),
+            Op::Truncate(name) => {
+                let table = tables.get_mut(name).expect("it exists");
+                if *table == discarded() {
+                    *table = imported();
+                }
+                table.0 = 0;
+            }
             Op::Drop(name) => drop(tables.remove(name)),
             Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
         }
@@ -214,6 +236,8 @@ impl Op {
             Op::Together(one, other) => format!("together {one} {other}"),
             Op::AddColumn(name) => format!("add {name}"),
             Op::DropColumn(name) => format!("lose {name}"),
+            Op::Discard(name) => format!("discard {name}"),
+            Op::Import(name) => format!("import {name}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
@@ -233,12 +257,51 @@ impl Op {
             "together" => Op::Together(name(1), name(2)),
             "add" => Op::AddColumn(name(1)),
             "lose" => Op::DropColumn(name(1)),
+            "discard" => Op::Discard(name(1)),
+            "import" => Op::Import(name(1)),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
             other => panic!("{other}"),
         }
     }
+}
+
+/// Rows of a table that was exported.
+const EXPORTED: i64 = 120;
+
+/// A table whose rows were discarded.
+fn discarded() -> State {
+    (-1, String::new(), String::new(), false, 0)
+}
+
+/// One that has got those of the exported file.
+fn imported() -> State {
+    (EXPORTED, "fill".into(), "by_fill".into(), false, 2)
+}
+
+/// The file of a table that was exported, of a database that is gone.
+fn exported_file() -> &'static Path {
+    static FILE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, file) = FILE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path().join("db"), options()).unwrap();
+        Op::Create("a/t".into()).run(&db).unwrap();
+        Op::Fill("a/t".into(), EXPORTED).run(&db).unwrap();
+        let waits = RedefinitionWaits::default();
+        let export = db.export_table("a/t", waits).unwrap();
+        let file = dir.path().join("t.vdt");
+        std::fs::copy(db.dir().join("a/t.vdt"), &file).unwrap();
+        drop(export);
+        db.crash();
+        (dir, file)
+    });
+    file
+}
+
+fn is_discarded(db: &Database, name: &str) -> bool {
+    let opened = db.table(name).map(drop);
+    matches!(opened, Err(Error::TablespaceDiscarded { .. }))
 }
 
 /// The directory of files that are not in the data directory.
@@ -315,6 +378,9 @@ fn open_again(dir: &Path, context: &str) -> Database {
 
 fn state(db: &Database) -> Tables {
     let rows = |name: String| {
+        if is_discarded(db, &name) {
+            return (name, discarded());
+        }
         let rows = count(db, &name).unwrap();
         let table = db.table(&name).unwrap();
         let (column, index) = (&table.def().columns[1], &table.def().indexes[0]);
@@ -334,8 +400,13 @@ fn state(db: &Database) -> Tables {
 /// Tables are sound, and the files are theirs.
 fn check(db: &Database, context: &str) {
     assert_eq!(*WARNINGS.lock().unwrap(), [""; 0], "{context}");
-    for name in db.tables().unwrap() {
-        let report = db.check_table(&db.table(&name).unwrap()).unwrap();
+    let (waiting, names) = db
+        .tables()
+        .unwrap()
+        .into_iter()
+        .partition::<Vec<_>, _>(|name| is_discarded(db, name));
+    for name in &names {
+        let report = db.check_table(&db.table(name).unwrap()).unwrap();
         assert_eq!(report.errors, [""; 0], "{context}: {name}");
     }
     let mut files = Vec::new();
@@ -353,7 +424,12 @@ fn check(db: &Database, context: &str) {
         }
     }
     files.sort();
-    let names = db.tables().unwrap();
+    // A file that waits to be imported, or has been.
+    let is_users = |file: &String| {
+        let is_its = |name: &String| *file == format!("{name}.vdt");
+        waiting.iter().any(is_its) || file.contains(".vdt.imported-")
+    };
+    files.retain(|file| !is_users(file));
     let links = names
         .iter()
         .map(|name| db.dir().join(format!("{name}.vdt")));
@@ -362,12 +438,7 @@ fn check(db: &Database, context: &str) {
         .collect();
     led_to.sort();
     assert_eq!(files_below(&elsewhere(db)), led_to, "{context}: LINK-1");
-    let named: Vec<_> = db
-        .tables()
-        .unwrap()
-        .iter()
-        .map(|t| format!("{t}.vdt"))
-        .collect();
+    let named: Vec<_> = names.iter().map(|t| format!("{t}.vdt")).collect();
     assert_eq!(files, named, "{context}: files and tables");
     let begun = Instant::now();
     while files_that_go(db.dir()) > 0 {
@@ -379,41 +450,7 @@ fn check(db: &Database, context: &str) {
     }
 }
 
-/// Files of dropped tables that give their space back.
-fn files_that_go(dir: &Path) -> usize {
-    let entries = std::fs::read_dir(dir).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    paths
-        .filter(|path| path.extension().is_some_and(|e| e == "vdt-gone"))
-        .count()
-}
-
-fn files_below(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files.extend(files_below(&path)),
-            false => files.push(path),
-        }
-    }
-    files.sort();
-    files
-}
-
 // ---- Every operation of the disk is the last one.
-
-fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_dir(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
-}
 
 #[test]
 fn every_operation_of_the_disk_may_be_the_last() {
@@ -455,7 +492,14 @@ fn sweep(portion: u64) -> usize {
         Op::Truncate("a/old".into()),
         Op::Fill("a/old".into(), 30),
         Op::Truncate("b/new".into()),
-        Op::Drop("a/old".into()),
+        Op::Discard("a/old".into()),
+        Op::Import("a/old".into()),
+        Op::Fill("a/old".into(), 3),
+        Op::Discard("a/old".into()),
+        Op::Truncate("a/old".into()),
+        Op::Discard("a/old".into()),
+        Op::Rename("a/old".into(), "b/old".into()),
+        Op::Drop("b/old".into()),
         Op::Create("a/new".into()),
         Op::CreateElsewhere("a/far".into()),
         Op::Fill("a/far".into(), 20),

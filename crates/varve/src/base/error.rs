@@ -84,6 +84,10 @@ pub enum Error {
     NullValue { column: String, row: u64 },
     /// The table's definition is newer than this transaction's read view.
     DefinitionChanged { table: String },
+    /// The table's rows were discarded: import a file, or drop the table.
+    TablespaceDiscarded { table: String },
+    /// A file that is to be imported has the rows of a table that is defined otherwise: the first difference.
+    SchemaMismatch { what: String },
 }
 
 /// Which foreign key refused a change.
@@ -200,10 +204,8 @@ impl Error {
     pub fn not_found(what: impl Into<String>) -> Error {
         Error::NotFound { what: what.into() }
     }
-}
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_damage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Corrupt {
                 page,
@@ -226,6 +228,15 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Corrupt { .. } | Error::CorruptFile { .. } => self.fmt_damage(f),
             Error::Io { op, path, source } => write!(f, "{op} {}: {source}", path.display()),
             Error::Poisoned { why } => {
                 write!(
@@ -299,6 +310,11 @@ impl fmt::Display for Error {
                     "the definition of table {table} changed after this transaction's snapshot"
                 )
             }
+            Error::TablespaceDiscarded { table } => write!(
+                f,
+                "the tablespace of table {table} was discarded: import one, or drop the table"
+            ),
+            Error::SchemaMismatch { what } => write!(f, "the file is another table's: {what}"),
         }
     }
 }

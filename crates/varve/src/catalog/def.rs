@@ -75,6 +75,8 @@ pub struct TableDef {
     pub system_time: Option<SystemTime>,
     /// Kept for the caller, unread.
     pub comment: Vec<u8>,
+    /// The table has no file: it waits for one to be imported (IMPORT-1).
+    pub discarded: bool,
     /// The error of a call of the builder; `validate` returns it.
     pub(super) defect: Option<String>,
 }
@@ -112,6 +114,7 @@ impl TableDef {
             computed: Vec::new(),
             system_time: None,
             comment: Vec::new(),
+            discarded: false,
             defect: None,
         }
     }

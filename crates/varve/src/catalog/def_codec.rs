@@ -14,9 +14,11 @@ use crate::row::{CollationId, ColumnDef, ColumnType, GoneColumn, KeyPart};
 
 use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has columns that are gone, or take NULL since a later version. A definition is written
-/// in the first one that has all of it, which older versions may read.
-const VERSION: u16 = 5;
+/// The encoding that has discarded tablespaces. A definition is written in the first one that has all of it,
+/// which older versions may read.
+const VERSION: u16 = 6;
+/// Columns that are gone, or take NULL since a later version.
+const WITH_GONE_COLUMNS: u16 = 5;
 /// Indexes younger than their table.
 const WITH_YOUNG_INDEXES: u16 = 4;
 /// Computed columns and history.
@@ -51,7 +53,10 @@ impl TableDef {
         let is_young = |index: &IndexDef| index.created_by != TrxId(0);
         let takes_null_later = |column: &ColumnDef| column.nullable_since > 1;
         let version = match (self.computed.is_empty(), &self.system_time) {
-            _ if !self.gone.is_empty() || self.columns.iter().any(takes_null_later) => VERSION,
+            _ if self.discarded => VERSION,
+            _ if !self.gone.is_empty() || self.columns.iter().any(takes_null_later) => {
+                WITH_GONE_COLUMNS
+            }
             _ if self.indexes_at_first > 0 || self.indexes.iter().any(is_young) => {
                 WITH_YOUNG_INDEXES
             }
@@ -91,7 +96,7 @@ impl TableDef {
                 put(out, index.created_by.0.to_le_bytes());
             }
         }
-        if version >= VERSION {
+        if version >= WITH_GONE_COLUMNS {
             put(out, (self.gone.len() as u16).to_le_bytes());
             for gone in &self.gone {
                 put_column(out, &gone.column);
@@ -100,6 +105,9 @@ impl TableDef {
             for column in self.columns_and_gone() {
                 put(out, column.nullable_since.to_le_bytes());
             }
+        }
+        if version >= VERSION {
+            put(out, [u8::from(self.discarded)]);
         }
     }
 
@@ -155,13 +163,16 @@ impl TableDef {
                 index.created_by = TrxId(r.u64()?);
             }
         }
-        if version >= VERSION {
+        if version >= WITH_GONE_COLUMNS {
             let gone = r.u16()?;
             def.gone = (0..gone).map(|_| r.gone_column()).collect::<Result<_>>()?;
             let gone = def.gone.iter_mut().map(|gone| &mut gone.column);
             for column in def.columns.iter_mut().chain(gone) {
                 column.nullable_since = r.u16()?;
             }
+        }
+        if version >= VERSION {
+            def.discarded = r.flags(1)? == 1;
         }
         if !r.rest.is_empty() {
             return Err(damaged("bytes behind the end"));

@@ -7,6 +7,7 @@ mod def_copy;
 mod derived;
 mod followed;
 mod foreign;
+mod import;
 mod links;
 mod loose;
 mod overflow;
@@ -34,7 +35,7 @@ pub use record::{
     DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord, entry_state,
 };
 pub use table::{
-    Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, PurgeGate,
-    ROW_IDS_END,
+    Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_AUTO_INCREMENT, META_PAGE, OpenIndex,
+    OpenTable, PurgeGate, ROW_IDS_END,
 };
 pub use tables::{BrokenTable, End, Opened, Reserved, Source, Tables, is_aside, schema_of};

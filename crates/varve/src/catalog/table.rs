@@ -27,7 +27,7 @@ pub const FIRST_ROOT_PAGE: PageNo = PageNo(3);
 /// counter start again.
 pub const ROW_IDS_END: u64 = u64::MAX - (1 << 32);
 /// Offset of the AUTO_INCREMENT counter in the meta page: the next value, 8 bytes.
-const META_AUTO_INCREMENT: usize = 48;
+pub const META_AUTO_INCREMENT: usize = 48;
 
 /// One index of an open table.
 pub struct OpenIndex {

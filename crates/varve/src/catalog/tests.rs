@@ -78,6 +78,12 @@ fn orders_that_lost_columns() -> TableDef {
     def
 }
 
+fn orders_without_a_file() -> TableDef {
+    let mut def = orders_that_lost_columns();
+    def.discarded = true;
+    def
+}
+
 #[test]
 fn definitions_come_back() {
     for def in [
@@ -86,6 +92,7 @@ fn definitions_come_back() {
         orders_with_history(),
         orders_with_young_index(),
         orders_that_lost_columns(),
+        orders_without_a_file(),
     ] {
         comes_back(def);
     }
@@ -117,7 +124,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 6;
+    bytes[0] = 7;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })
@@ -130,7 +137,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = Vec::new();
-        orders_that_lost_columns().encode(&mut bytes);
+        orders_without_a_file().encode(&mut bytes);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;

@@ -1,6 +1,7 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
 mod create;
+mod export;
 mod foreign;
 #[cfg(feature = "internals")]
 mod internals;
@@ -44,6 +45,7 @@ use crate::txn::{
 };
 
 pub(crate) use create::CREATION_MARK;
+pub use export::TableExport;
 pub use foreign::{Reference, ReferencedParent};
 pub use metrics::{Metric, MetricKind};
 use open::OpenPurpose;

@@ -153,6 +153,12 @@ impl Source for TableOpener {
             return Ok(Opened::Absent);
         };
         let opened = match &def {
+            // IMPORT-1
+            Ok(def) if def.discarded => {
+                let why = Error::TablespaceDiscarded { table: name.into() };
+                let def = Some(def.clone());
+                return Ok(Opened::Broken(Box::new(BrokenTable { why, def })));
+            }
             Ok(def) => self.open_defined(def, created_by),
             Err(e) => Err(e.clone()),
         };

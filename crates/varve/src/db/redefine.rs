@@ -8,7 +8,7 @@ use crate::base::{Error, Result, Watch};
 use crate::catalog::{ForeignKey, TableDef};
 use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
-use crate::txn::{Isolation, ValueSource};
+use crate::txn::ValueSource;
 
 use super::{Database, DatabaseInner};
 
@@ -24,7 +24,7 @@ pub struct PreparedRedefinition {
 /// One table more is prepared.
 type Add = fn(&Ddl, &mut Redefinition, &TableDef) -> Result<()>;
 
-/// How a redefinition waits for locks, and who watches it.
+/// How a redefinition, an export or an import waits for locks, and who watches it.
 #[derive(Clone, Debug, Default)]
 pub struct RedefinitionWaits {
     /// When it is set, after which `Database::wake_interrupted` ends waits, the error is `Interrupted`.
@@ -104,19 +104,7 @@ impl Database {
         waits: RedefinitionWaits,
         add: Add,
     ) -> Result<PreparedRedefinition> {
-        let RedefinitionWaits {
-            interrupt,
-            lock_wait_timeout,
-            watch,
-        } = waits;
-        let mut trx = self.begin(Isolation::RepeatableRead);
-        interrupt
-            .into_iter()
-            .for_each(|flag| trx.set_interrupt(flag));
-        lock_wait_timeout
-            .into_iter()
-            .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
-        trx.set_watch(watch);
+        let trx = self.begin_waiting(waits);
         let mut prepared = PreparedRedefinition {
             inner: self.inner.clone(),
             prepared: Some(Redefinition::new(trx)),

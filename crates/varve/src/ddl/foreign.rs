@@ -183,10 +183,10 @@ impl Ddl {
     /// Refuses to take a table away, or its rows, to which others refer.
     pub(super) fn check_not_referenced(
         &self,
-        table: &OpenTable,
+        table: &TableDef,
         checks: ForeignKeyChecks,
     ) -> Result<()> {
-        let name = &table.def.name;
+        let name = &table.name;
         let mut children = match checks {
             ForeignKeyChecks::Off => return Ok(()),
             _ if is_aside(name) => return Ok(()),
@@ -198,7 +198,7 @@ impl Ddl {
         for Child { def, .. } in children {
             let mut keys = def.foreign_keys.iter();
             let key = keys.find(|key| key.parent == *name);
-            if let Some(key) = key.filter(|_| def.id != table.id()) {
+            if let Some(key) = key.filter(|_| def.id != table.id) {
                 return Err(Error::TableIsReferenced(Box::new(reference(&def, key))));
             }
         }

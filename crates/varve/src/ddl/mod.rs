@@ -13,6 +13,7 @@
 //!   values, and indexes that come and go. The trees of these are in the table's file, whose list of loose
 //!   trees says what a crash has left (LOOSE-1).
 //! - What writes the rows anew is in `rebuild`. How both end, for several tables at once, is in `together`.
+//! - Tables without a file, which get one, are in `import`.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
 //!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
 //!   SpaceId in their header. What can be wrong with the new path is found before the commit.
@@ -20,7 +21,8 @@
 //! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
 //! - **DDL-1** After a start the table files are exactly those that the committed definitions name, when it
-//!   has compared them. A start after a clean shutdown that vouches for the files does not look.
+//!   has compared them. A file that lies where a table without one would have its own is not looked at
+//!   (IMPORT-2). A start after a clean shutdown that vouches for the files does not look.
 //! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a
 //!   page of definitions that the disk lost. A removal is decided by redo alone, and the checkpoint stays
 //!   before its record until the file is gone. A file with rows that nothing names is put aside.
@@ -37,6 +39,7 @@
 mod dictionary;
 mod elsewhere;
 mod foreign;
+mod import;
 pub mod lookups;
 mod rebuild;
 mod redefine;
@@ -391,7 +394,10 @@ impl Ddl {
     pub fn drop_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         let found = self.core.tables.get(name).map(drop);
         if let Some(broken) = self.core.tables.broken(name).filter(|_| found.is_err()) {
-            return self.drop_broken(name, &broken);
+            return match broken.why {
+                Error::TablespaceDiscarded { .. } => self.drop_discarded(name, checks),
+                _ => self.drop_broken(name, &broken),
+            };
         }
         let (mut trx, table) = self.lock_to_drop(name)?;
         trx.may_use_kept_pages();
@@ -400,7 +406,7 @@ impl Ddl {
             return trx.commit();
         }
         let _serial = self.core.tables.serialize_ddl();
-        self.check_not_referenced(&table, checks)?;
+        self.check_not_referenced(&table.def, checks)?;
         let _reserved = self.reserve([name], &[table.definition()]);
         store::delete_def(&mut trx, self.system(), name)?;
         let _gate = table.keep_purge_away();
@@ -524,7 +530,12 @@ impl Ddl {
         to: &str,
         constraints: Option<ConstraintPrefix<'_>>,
     ) -> Result<()> {
-        let (mut trx, table) = self.lock(from)?;
+        let (mut trx, table) = match self.lock(from) {
+            Err(Error::TablespaceDiscarded { .. }) => {
+                return self.rename_discarded(from, to, constraints);
+            }
+            locked => locked?,
+        };
         trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.rename_temporary(&table, to);
@@ -620,13 +631,16 @@ impl Ddl {
 
     /// Empties a table by giving it a fresh tablespace.
     pub fn truncate_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
-        let (mut trx, table) = self.lock(name)?;
+        let (mut trx, table) = match self.lock(name) {
+            Err(Error::TablespaceDiscarded { .. }) => return self.truncate_discarded(name, checks),
+            locked => locked?,
+        };
         trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.truncate_temporary(&table);
         }
         let _serial = self.core.tables.serialize_ddl();
-        self.check_not_referenced(&table, checks)?;
+        self.check_not_referenced(&table.def, checks)?;
         let mut def = table.definition();
         self.assign_ids(&mut def)?;
         let _reserved = self.reserve([name], std::slice::from_ref(&def));

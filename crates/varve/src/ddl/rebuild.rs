@@ -7,7 +7,8 @@
 //! its place, as TRUNCATE has it. So it is either table after a crash, and the other one is dropped: by that
 //! transaction, or at the next start, which drops all tables that are called so.
 //!
-//! - **REBUILD-2** Nothing but a rebuild that goes on has a table that is called `#rebuild-` and a number.
+//! - **REBUILD-2** Nothing but a rebuild, or an import (`import`), that goes on has a table that is called
+//!   `#rebuild-` and a number.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,15 +57,24 @@ impl Ddl {
 
     /// Makes the table that is to be filled, with its file where the old one's is.
     fn make_rebuilt(&self, old: &OpenTable, def: &TableDef) -> Result<Arc<OpenTable>> {
-        let (number, _, _) = self.control.draw_ids(0)?;
-        let mut def = def.clone();
-        def.name = format!("{}/{REBUILT}{number}", schema_of(&def.name));
-        def.foreign_keys.iter_mut().for_each(|key| key.kept = true);
         let space = self.spaces.get(old.space());
         let directory = space
             .as_deref()
             .and_then(Space::target)
             .and_then(Path::parent);
+        self.make_aside(def, directory)
+    }
+
+    /// Makes a table that is to be filled, and to have the name in the end.
+    pub(super) fn make_aside(
+        &self,
+        def: &TableDef,
+        directory: Option<&Path>,
+    ) -> Result<Arc<OpenTable>> {
+        let (number, _, _) = self.control.draw_ids(0)?;
+        let mut def = def.clone();
+        def.name = format!("{}/{REBUILT}{number}", schema_of(&def.name));
+        def.foreign_keys.iter_mut().for_each(|key| key.kept = true);
         self.create_in(&def, ForeignKeyChecks::Off, directory)
     }
 

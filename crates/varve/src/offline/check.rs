@@ -445,6 +445,9 @@ impl Check<'_> {
                     self.table(&table, &core.tables);
                     self.orphans(core, &table);
                 }
+                Err(why @ Error::TablespaceDiscarded { .. }) => {
+                    self.note(&table_path(&name), why.to_string());
+                }
                 Err(why) => {
                     self.damage(&why, advice::TABLE);
                     self.note(

@@ -12,10 +12,9 @@ mod salvage;
 
 pub use check::{Summary, check};
 pub use finding::{Finding, Grade};
-pub use salvage::{SalvageSummary, Salvaged, Saved, TableFile, recovered};
+pub use salvage::{SalvageSummary, Salvaged, Saved, recovered};
+
+pub use crate::table::TableFile;
 
 #[cfg(feature = "internals")]
-pub use {
-    check::check_on,
-    salvage::{recovered_on, table_file_on},
-};
+pub use {crate::table::table_file_on, check::check_on, salvage::recovered_on};

@@ -128,7 +128,12 @@ impl Coordinator {
         while !self.stop.load(Ordering::Relaxed) {
             let threads = core.settings.purge().threads as usize;
             let mut pace = self.throttle.begin_batch(threads);
+            // PAUSE-1
+            let Some(batch) = core.purge_pause.begin_batch() else {
+                break;
+            };
             let done = self.run_batch(&mut pace)?;
+            drop(batch);
             if done.is_nothing() || self.behind.is_full() {
                 break;
             }

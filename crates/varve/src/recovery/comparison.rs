@@ -15,10 +15,10 @@ use super::files::{
 };
 use super::map::PageMap;
 use super::open_wherever;
-use crate::base::{Result, SpaceId};
+use crate::base::{Error, Result, SpaceId};
 use crate::buffer::{PageStore, PendingRedo};
 use crate::ddl::lookups::Prefix;
-use crate::ddl::{Dictionary, Lookup, lost_mark_path, table_path};
+use crate::ddl::{Dictionary, FILE_EXTENSION, Lookup, lost_mark_path, table_path};
 use crate::io::Disk;
 use crate::space::Spaces;
 use crate::txn::{Core, Isolation, Transaction};
@@ -102,7 +102,8 @@ impl FileComparison {
         {
             spaces.ensure(*last)?;
         }
-        reconcile(&self.core, spaces, &self.left_of(found), &named, incomplete)?;
+        let found = self.without_imports(self.left_of(found), &named)?;
+        reconcile(&self.core, spaces, &found, &named, incomplete)?;
         for last in lacking {
             let path = named.get(&last.space).map(|name| table_path(name));
             if let Some(path) = path {
@@ -123,7 +124,7 @@ impl FileComparison {
     /// With files that were all opened, of which those that redo removes are gone.
     pub fn reconcile(&self, found: Vec<FoundFile>) -> Result<()> {
         let (named, incomplete) = self.named()?;
-        let found = self.left_of(found);
+        let found = self.without_imports(self.left_of(found), &named)?;
         reconcile(&self.core, &self.spaces, &found, &named, incomplete)?;
         self.mark_missing(&named)
     }
@@ -133,6 +134,31 @@ impl FileComparison {
         let is_left = |id: &SpaceId| !self.removed.contains(id);
         found.retain(|file| file.space.as_ref().map_or(true, is_left));
         found
+    }
+
+    /// Without files that lie where discarded tables would have theirs, to be imported (IMPORT-2).
+    fn without_imports(
+        &self,
+        mut found: Vec<FoundFile>,
+        named: &HashMap<SpaceId, String>,
+    ) -> Result<Vec<FoundFile>> {
+        let mut reader = self.reader();
+        let mut waits = |file: &FoundFile| {
+            let name = file.path.strip_suffix(FILE_EXTENSION);
+            let name = name.and_then(|name| name.strip_suffix('.'));
+            let known = file.space.as_ref().ok().and_then(|id| named.get(id));
+            match name {
+                Some(name) if known.is_none_or(|known| known != name) => {
+                    let stored = self.dictionary.read(&mut reader, name)?;
+                    Ok(stored.is_some_and(|s| s.def.is_ok_and(|def| def.discarded)))
+                }
+                _ => Ok::<_, Error>(false),
+            }
+        };
+        let waits: Vec<bool> = found.iter().map(&mut waits).collect::<Result<_>>()?;
+        let mut waits = waits.into_iter();
+        found.retain(|_| !waits.next().expect("one for each"));
+        Ok(found)
     }
 
     fn mark_missing(&self, named: &HashMap<SpaceId, String>) -> Result<()> {

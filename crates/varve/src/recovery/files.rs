@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::base::{Error, PageId, Result, SpaceId};
 use crate::buffer::BufferPool;
-use crate::catalog::FIRST_ROOT_PAGE;
+use crate::catalog::{FIRST_ROOT_PAGE, TableDef};
 use crate::ddl::{FILE_EXTENSION, TEMP_FILE, table_path};
 use crate::io::Disk;
 use crate::page::{PageType, SlottedRef, page_type};
@@ -52,11 +52,11 @@ pub fn open_own_files(
     spaces: &Spaces,
     log: &dyn Fn(&str),
 ) -> Result<()> {
-    open_in(disk, "", spaces, log, &mut Vec::new())?;
+    open_own_in(disk, "", spaces, log)?;
     let undo = spaces.undo_dir();
     match undo.is_empty() || !disk.exists(&dir.join(undo))? {
         true => Ok(()),
-        false => open_in(disk, undo, spaces, log, &mut Vec::new()),
+        false => open_own_in(disk, undo, spaces, log),
     }
 }
 
@@ -68,13 +68,15 @@ pub fn find_files(
     spaces: &Spaces,
     log: &dyn Fn(&str),
 ) -> Result<Vec<FoundFile>> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for schema in directories(disk, dir, spaces)? {
         if !schema.is_empty() && schema != spaces.undo_dir() {
-            open_in(disk, &schema, spaces, log, &mut found)?;
+            paths.extend(tablespace_files(disk, spaces, &schema, log)?);
         }
     }
-    Ok(found)
+    // Of a file and a copy of it, which waits to be imported, that one counts that has its table's name.
+    paths.sort_by_cached_key(|path| !carries_name(spaces, path));
+    Ok(open_files(spaces, paths, log))
 }
 
 /// Opens a tablespace, if it is not open and its file is at this path, or else anywhere in the directories.
@@ -134,10 +136,31 @@ pub fn compare_by_name(
         let right = named.get(&id).map(|name| table_path(name));
         let file = found.iter_mut().find(|f| Some(&f.path) == right.as_ref());
         if let Some(file) = file {
-            file.space = spaces.open(&file.path).map(|space| space.id());
+            file.space = match spaces.inspect(&file.path) {
+                // Another file is it, which has found no room here. This one is a copy of a third one, which
+                // must not be taken for that.
+                Ok(header) if is_copy(spaces, named, header.intro.space, &file.path) => {
+                    Err(Error::CorruptFile {
+                        path: spaces.dir().join(&file.path),
+                        expected: format!("tablespace {id}"),
+                        found: format!("a copy of tablespace {}", header.intro.space),
+                    })
+                }
+                _ => spaces.open(&file.path).map(|space| space.id()),
+            };
         }
     }
     Ok(found)
+}
+
+/// Whether a file that says that it is this tablespace is not the table's that has it: that one is where the
+/// table's name says.
+fn is_copy(spaces: &Spaces, named: &HashMap<SpaceId, String>, says: SpaceId, path: &str) -> bool {
+    let right = named.get(&says).map(|name| table_path(name));
+    right.is_some_and(|right| {
+        let header = spaces.inspect(&right);
+        right != path && header.is_ok_and(|header| header.intro.space == says)
+    })
 }
 
 /// Where tablespace files are, as prefixes of their paths: the data directory itself, those in it, and where
@@ -180,37 +203,44 @@ fn tablespace_files(
     Ok(paths)
 }
 
+/// Whether a file's own copy of its table's definition says that it belongs here.
+fn carries_name(spaces: &Spaces, path: &str) -> bool {
+    let name = spaces.definition_in(path);
+    let name = name.and_then(|definition| TableDef::name_in(&definition));
+    name.is_some_and(|name| table_path(&name) == path)
+}
+
 fn open_by_path(spaces: &Spaces) -> HashMap<String, SpaceId> {
     let all = spaces.all().into_iter();
     all.map(|space| (space.path(), space.id())).collect()
 }
 
-fn open_in(
+/// Opens the files of the database itself in a directory.
+fn open_own_in(
     disk: &dyn Disk,
-    schema: &str,
+    directory: &str,
     spaces: &Spaces,
     log: &dyn Fn(&str),
-    found: &mut Vec<FoundFile>,
 ) -> Result<()> {
+    let paths = tablespace_files(disk, spaces, directory, log)?;
+    let found = open_files(spaces, paths, log);
+    let mut refused = found.into_iter().filter_map(|file| file.space.err());
+    refused.find(is_refusal).map_or(Ok(()), Err)
+}
+
+fn open_files(spaces: &Spaces, paths: Vec<String>, log: &dyn Fn(&str)) -> Vec<FoundFile> {
     let open = open_by_path(spaces);
-    for path in tablespace_files(disk, spaces, schema, log)? {
-        let opened = match open.get(&path) {
+    let opened = |path: String| {
+        let space = match open.get(&path) {
             Some(id) => Ok(*id),
             None => spaces.open(&path).map(|space| space.id()),
         };
-        let space = match opened {
-            Ok(id) => Ok(id),
-            Err(e) if (schema.is_empty() || schema == spaces.undo_dir()) && is_refusal(&e) => {
-                return Err(e);
-            }
-            Err(e) => {
-                log(&format!("tablespace file {path} can't be used: {e}"));
-                Err(e)
-            }
-        };
-        found.push(FoundFile { path, space });
-    }
-    Ok(())
+        if let Err(e) = &space {
+            log(&format!("tablespace file {path} can't be used: {e}"));
+        }
+        FoundFile { path, space }
+    };
+    paths.into_iter().map(opened).collect()
 }
 
 /// There is redo to apply, which may be for any file: one that can't be read now must not be taken for one
@@ -315,6 +345,22 @@ fn rename_or_tell(spaces: &Spaces, id: SpaceId, from: &str, to: &str, log: &dyn 
     renamed
         .inspect_err(|e| log(&format!("{from} keeps its name: {e}")))
         .is_ok()
+}
+
+/// A file that is no tablespace of this database lies where a table's own is to be: a crash came between an
+/// import and the removal of the file that was imported.
+fn put_stranger_aside(core: &Core, spaces: &Spaces, found: &[FoundFile], id: SpaceId, path: &str) {
+    let mut here = found.iter().filter(|file| file.path == path);
+    if !here.any(|file| file.space.is_err() && file.refused().is_none()) {
+        return;
+    }
+    let aside = format!("{path}.imported-{id}");
+    core.note(&format!(
+        "{path} is not the file of its table, which is there, too: it is put aside as {aside}"
+    ));
+    if let Err(e) = spaces.move_stranger(path, &aside) {
+        core.warn(&format!("{path} keeps its name: {e}"));
+    }
 }
 
 /// A file that no definition names. Without rows it was made for a definition that never committed; with rows
@@ -428,6 +474,7 @@ pub fn reconcile(
         }
     }
     for (space, from, to) in misplaced {
+        put_stranger_aside(core, spaces, found, space, &to);
         are_right &= finish_rename(spaces, space, from, &to, &|message| core.note(message));
     }
     spaces.files_match(are_right);

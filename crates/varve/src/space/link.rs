@@ -184,6 +184,11 @@ impl Spaces {
         self.remove_link_at(full)
     }
 
+    /// Removes a file that is not open as a tablespace. If it is a link, the file that it leads to stays.
+    pub fn remove_name(&self, path: &str) -> Result<()> {
+        self.remove_link_at(&self.dir.join(path))
+    }
+
     fn remove_link_at(&self, full: &Path) -> Result<()> {
         match self.disk.remove(full) {
             // Somebody else has removed it.

@@ -305,6 +305,17 @@ impl Spaces {
         Ok(self.look_into(path)?.1)
     }
 
+    /// What page 0 of a file has of its table's definition, without opening it as a tablespace.
+    pub fn definition_in(&self, path: &str) -> Option<Vec<u8>> {
+        let (file, header) = self.look_into(path).ok()?;
+        if header.kind != SpaceKind::Table || header.intro.page_size as usize != self.page_size {
+            return None;
+        }
+        let mut page = vec![0; self.page_size];
+        read_aligned(&*file, &mut page, 0).ok()?;
+        Some(DefinitionCopy::read(&page).ok()?.stored.to_vec())
+    }
+
     fn look_into(&self, path: &str) -> Result<(Arc<dyn DiskFile>, FileHeader)> {
         let full = self.dir.join(path);
         let open = || self.disk.open(&full, OpenMode::Existing);
@@ -482,6 +493,14 @@ impl Spaces {
         let space = self.require(id)?;
         self.prepare_rename(to)?;
         let moved = self.move_file(&space, to)?;
+        self.sync_moved(&moved)
+    }
+
+    /// Moves a file that is not open as a tablespace to a path that is free.
+    pub fn move_stranger(&self, from: &str, to: &str) -> Result<()> {
+        self.prepare_rename(to)?;
+        let moved = [from, to].map(|path| self.dir.join(path));
+        self.disk.rename(&moved[0], &moved[1])?;
         self.sync_moved(&moved)
     }
 

@@ -18,6 +18,7 @@ use crate::undo::UndoSys;
 use super::pacer::Pacer;
 use super::parts::SpareParts;
 use super::prepared::Prepared;
+use super::purge_pause::PurgePause;
 use super::purge_progress::PurgeProgress;
 use super::settings::{DynamicSettings, FlushLog, PurgeOptions};
 use super::sys::TxnSys;
@@ -149,6 +150,7 @@ pub struct Core {
     pub history: History,
     pub purge_wanted: Wakeup,
     pub purge_progress: PurgeProgress,
+    pub purge_pause: PurgePause,
     /// Delays writers while purge lags.
     pub pacer: Pacer,
     /// The options of lag control may have changed.
@@ -192,6 +194,7 @@ impl Core {
             spare: SpareParts::default(),
             purge_wanted: Wakeup::default(),
             purge_progress: PurgeProgress::default(),
+            purge_pause: PurgePause::default(),
             pacer: Pacer::default(),
             lag_options_changed: Wakeup::default(),
             oldest_view: Mutex::new(None),

@@ -1,0 +1,321 @@
+//! DISCARD and IMPORT TABLESPACE: a table gives up its file, and gets the rows of another one, which a user
+//! has put there: of this database or of another, of this version of the format or an older one.
+//!
+//! **Discarding** gives the table a definition that says so, in the number of a tablespace that never was.
+//! The old file first gets a name of its own, `.discarded-` and its number, and goes with the commit, which
+//! has decided it, as that of a table that is dropped (DDL-3). A crash before the commit leaves a file whose
+//! name is not its table's, and the next start renames it; one after it leaves a file that redo removes. Its
+//! name is why nobody then takes for it what a user puts in its place.
+//!
+//! **Importing** reads the file as `varve dump` does (`table/file.rs`), and loads its rows into a table of
+//! their own, `#rebuild-` and a number, with the definition of the table that waits. No page is taken over.
+//! So nothing in the file has to be made to fit: neither numbers of tablespaces, tables, indexes and
+//! transactions, nor LSNs, undo, versions of rows, or the order that collations give keys; deleted rows,
+//! long values of nobody and trees that were being given back stay behind. The size of pages may be another.
+//! It costs what copying the table costs, and room for both files. In the end one transaction takes away the
+//! definition of the table that waited and gives the new one its name; then the user's file goes, and the new
+//! one gets its place. So after a crash the table waits, and the user's file is where it was, or it has the
+//! rows: what is left of a load is dropped at the next start (REBUILD-2), as is a file that is not its own
+//! put aside if it is in the place of a table's.
+//!
+//! Rows are those that stand in the file. A file that was copied while nobody kept others from changing it
+//! (`db/export.rs`), and not from a database that was closed, may have rows of transactions that did not
+//! commit, and lack others.
+//!
+//! - **IMPORT-1** A table is discarded if and only if its stored definition says so. Nobody opens it, and all
+//!   that can be done with it is to import a file, to empty it, which gives it a new one, and to rename or
+//!   drop it.
+//! - **IMPORT-2** No file is opened as a tablespace because it lies where the file of a discarded table would
+//!   be: its number may be one that another table of this database has.
+//! - **IMPORT-3** A row is imported only if all pages of the file were read, with their right checksums, and
+//!   the leaves have all keys from the first to the last.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::base::{Error, PageId, PageNo, Result, SpaceId, TrxId};
+use crate::catalog::{OpenTable, TableDef, schema_of};
+use crate::lock::TableMode;
+use crate::row::{Datum, RowRef};
+use crate::table::{FromFile, TableFile, TableLoad, table_file_on};
+use crate::txn::Transaction;
+
+use super::foreign::{ConstraintPrefix, rename_parent};
+use super::{Ddl, ForeignKeyChecks, store, table_path};
+
+impl Ddl {
+    /// Takes a table's rows away, and keeps its definition, once nobody uses it.
+    pub fn discard_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
+        let (mut trx, table) = self.lock_to_drop(name)?;
+        trx.may_use_kept_pages();
+        if table.is_temporary() {
+            return Err(Error::unsupported("discarding a temporary table's rows"));
+        }
+        let _serial = self.core.tables.serialize_ddl();
+        self.check_not_referenced(&table.def, checks)?;
+        let mut def = table.definition();
+        let _reserved = self.reserve([name], std::slice::from_ref(&def));
+        let (_, _, space) = self.control.draw_ids(0)?;
+        (def.space, def.discarded) = (SpaceId(space), true);
+        let aside = format!("{}/.discarded-{}", schema_of(name), table.space());
+        let _gate = table.keep_purge_away();
+        self.spaces.rename(table.space(), &table_path(&aside))?;
+        let stored = (|| {
+            store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
+            let decided = self.decide_removals(&mut trx, &[table.space()])?;
+            self.retire(trx, &[&*table])?;
+            Ok::<_, Error>(decided)
+        })();
+        let _decided = stored.inspect_err(|_| self.take_name_back(&table))?;
+        self.core.tables.remove(&table);
+        self.remove_file(table.space());
+        self.forget_versions(&table);
+        Ok(())
+    }
+
+    /// The table keeps its rows after all.
+    fn take_name_back(&self, table: &OpenTable) {
+        // Else it is not known whether it does.
+        if self.core.check_usable().is_ok()
+            && let Err(e) = self
+                .spaces
+                .rename(table.space(), &table_path(&table.def.name))
+        {
+            // It is found by its tablespace.
+            self.spaces.files_match(false);
+            self.core.warn(&format!(
+                "the file of table {} keeps another name until the next start: {e}",
+                table.def.name
+            ));
+        }
+    }
+
+    /// The definition of a table whose rows were discarded.
+    fn discarded(&self, name: &str) -> Result<TableDef> {
+        let stored = self.dictionary.read(&mut self.begin(), name)?;
+        let Some(stored) = stored else {
+            return Err(Error::not_found(format!("table {name}")));
+        };
+        match stored.def? {
+            def if def.discarded => Ok(def),
+            _ => Err(Error::AlreadyExists {
+                what: format!("the tablespace of table {name}"),
+            }),
+        }
+    }
+
+    /// Drops a table whose rows were discarded, with a file that lies in its place to be imported.
+    pub(super) fn drop_discarded(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
+        self.core.check_writable()?;
+        let _serial = self.core.tables.serialize_ddl();
+        let def = self.discarded(name)?;
+        self.check_not_referenced(&def, checks)?;
+        let _reserved = self.reserve([name], std::slice::from_ref(&def));
+        let mut trx = self.begin();
+        trx.may_use_kept_pages();
+        store::delete_def(&mut trx, self.system(), name)?;
+        self.commit(trx)?;
+        self.core.tables.remove_broken(name);
+        self.spaces.remove_name(&table_path(name))
+    }
+
+    /// Gives a table whose rows were discarded another name. Nobody refers to it.
+    pub(super) fn rename_discarded(
+        &self,
+        from: &str,
+        to: &str,
+        constraints: Option<ConstraintPrefix<'_>>,
+    ) -> Result<()> {
+        self.core.check_writable()?;
+        let _serial = self.core.tables.serialize_ddl();
+        let mut def = self.discarded(from)?;
+        self.check_not_referenced(&def, ForeignKeyChecks::On)?;
+        let _reserved = self.reserve([from, to], std::slice::from_ref(&def));
+        def.name = to.to_string();
+        rename_parent(&mut def, from, to);
+        if let Some(prefix) = constraints {
+            prefix.rename_in(&mut def);
+        }
+        def.validate()?;
+        self.check_absent(to)?;
+        self.check_foreign_keys(&def, ForeignKeyChecks::Off)?;
+        let mut trx = self.begin();
+        trx.may_use_kept_pages();
+        store::replace_def(&mut trx, self.system(), from, &def, TrxId(0))?;
+        self.commit(trx)?;
+        self.core.tables.remove_broken(from);
+        Ok(())
+    }
+
+    /// Gives a table whose rows were discarded an empty file.
+    pub(super) fn truncate_discarded(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
+        let def = self.discarded(name)?;
+        self.check_not_referenced(&def, checks)?;
+        self.make_usable(self.begin(), &def, |_, _| Ok(()))
+    }
+
+    /// Gives a table whose rows were discarded those of the file that lies in its place. `trx` is new: its
+    /// interrupt ends the import.
+    pub fn import_table(&self, name: &str, trx: Transaction) -> Result<()> {
+        self.core.check_writable()?;
+        let def = self.discarded(name)?;
+        let source = Source::open(self, name)?;
+        def.check_importable(&source.def)?;
+        self.make_usable(trx, &def, |trx, made| self.fill_from(trx, &source, made))
+    }
+
+    /// Makes a table in the place of one that was discarded, with the rows that `fill` gives it.
+    fn make_usable(
+        &self,
+        mut trx: Transaction,
+        def: &TableDef,
+        fill: impl FnOnce(&mut Transaction, &Arc<OpenTable>) -> Result<()>,
+    ) -> Result<()> {
+        let mut made = def.clone();
+        made.discarded = false;
+        let made = self.make_aside(&made, None)?;
+        let filled = fill(&mut trx, &made);
+        let put = filled.and_then(|()| self.put_imported(trx, def, &made));
+        if put.is_err() && !made.is_dropped() {
+            self.abandon_rebuilt(&made);
+        }
+        put
+    }
+
+    /// Loads the rows of the file.
+    fn fill_from(
+        &self,
+        trx: &mut Transaction,
+        source: &Source,
+        made: &Arc<OpenTable>,
+    ) -> Result<()> {
+        // Parents are not looked for, as InnoDB has it.
+        trx.set_foreign_key_checks(false);
+        let mut load = TableLoad::begin(trx, made, self.build_room())?;
+        let mut row = ImportedRow {
+            source,
+            into: made,
+            long: Vec::new(),
+        };
+        source.file.rows(&source.def, &mut |found| match found {
+            FromFile::Skipped(what) => Err(source.damaged(what)),
+            FromFile::Row {
+                is_deleted: true, ..
+            } => Ok(()),
+            FromFile::Row { row: found, .. } => row.push(trx, &mut load, found),
+        })?;
+        load.finish(trx, &mut |_, _| {})?;
+        if made.def.auto_increment.is_some() {
+            let next = source.file.auto_increment()?;
+            made.set_auto_increment(next.max(made.auto_increment()))?;
+        }
+        Ok(())
+    }
+
+    /// The table that was filled takes the name.
+    fn put_imported(
+        &self,
+        mut trx: Transaction,
+        discarded: &TableDef,
+        new: &OpenTable,
+    ) -> Result<()> {
+        let name = &discarded.name;
+        let _serial = self.core.tables.serialize_ddl();
+        trx.use_table(new, TableMode::Exclusive)?;
+        let aside = new.definition();
+        let mut def = aside.clone();
+        def.name.clone_from(name);
+        def.foreign_keys.clone_from(&discarded.foreign_keys);
+        def.validate()?;
+        let changed = [def.clone(), discarded.clone()];
+        let _reserved = self.reserve([&*aside.name], &changed);
+        // Somebody may have imported or dropped it meanwhile.
+        if self.discarded(name)? != *discarded {
+            return Err(Error::not_found(format!("table {name}, as it was,")));
+        }
+        // Nothing has to be read for the copy of the definition then.
+        let _header = self.core.pool.pin(PageId::new(def.space, PageNo(0)))?;
+        trx.may_use_kept_pages();
+        store::delete_def(&mut trx, self.system(), &aside.name)?;
+        store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
+        let _gate = new.keep_purge_away();
+        let id = self.retire(trx, &[new])?;
+        self.refresh_copy(&def);
+        let (space, path) = (def.space, table_path(name));
+        self.core.tables.remove_broken(name);
+        let placed = self.put_in_place(new, None, def, id);
+        let removed = self.spaces.remove_name(&path);
+        let moved = removed.and_then(|()| self.spaces.rename(space, &path));
+        let moved = moved.inspect_err(|_| self.spaces.files_match(false));
+        self.tell_of_table(name, placed.and(moved));
+        Ok(())
+    }
+}
+
+/// The file that is imported.
+struct Source {
+    file: TableFile,
+    def: TableDef,
+    path: PathBuf,
+}
+
+impl Source {
+    fn open(ddl: &Ddl, name: &str) -> Result<Source> {
+        let path = ddl.spaces.dir().join(table_path(name));
+        let file = table_file_on(&**ddl.spaces.disk(), &path)?;
+        let mut source = Source {
+            file,
+            def: TableDef::new(name),
+            path,
+        };
+        match source.file.definition() {
+            Some(def) => source.def = def.clone(),
+            None => return Err(source.damaged("no definition of a table".into())),
+        }
+        Ok(source)
+    }
+
+    fn damaged(&self, found: String) -> Error {
+        Error::CorruptFile {
+            path: self.path.clone(),
+            expected: "a whole table".into(),
+            found,
+        }
+    }
+}
+
+/// A row on its way.
+struct ImportedRow<'a> {
+    source: &'a Source,
+    into: &'a OpenTable,
+    /// Long values, by column.
+    long: Vec<(usize, Vec<u8>)>,
+}
+
+impl ImportedRow<'_> {
+    fn push(&mut self, trx: &mut Transaction, load: &mut TableLoad, row: RowRef<'_>) -> Result<()> {
+        let Source { file, def, .. } = self.source;
+        let columns = def.columns.len();
+        self.long.clear();
+        // Those of columns that are gone stay behind.
+        for (column, chain) in row.external_columns().filter(|(n, _)| *n < columns) {
+            let name = &def.columns[column].name;
+            let lost = || format!("a value of column {name}, of which a page can't be read");
+            let value = file.external_value(def, &chain);
+            let value = value.ok_or_else(|| self.source.damaged(lost()))?;
+            self.long.push((column, value));
+        }
+        let mut datums: Vec<Datum<'_>> = Vec::with_capacity(columns);
+        for (n, column) in self.into.def.columns.iter().enumerate() {
+            let datum = match self.long.iter().find(|(long, _)| *long == n) {
+                Some((_, value)) => Some(&**value),
+                None => row.fetched(n).flatten(),
+            };
+            // The file's word for it is not enough.
+            let checked = column.check(datum);
+            checked.map_err(|e| self.source.damaged(e.to_string()))?;
+            datums.push(datum);
+        }
+        load.push(trx, &datums)
+    }
+}

@@ -1,0 +1,145 @@
+// import.cc: tables' files on their way to other servers: FLUSH TABLES ... FOR EXPORT, DISCARD and IMPORT
+// TABLESPACE.
+//
+// A table whose tablespace was discarded can be opened, as the server does for ALTER TABLE ... IMPORT
+// TABLESPACE and to show what it is, but its handler has no engine table. A statement that wants rows is
+// refused when it locks the table. Handlers that were opened so are of no use later: the import has the
+// server forget them.
+
+#include "ha_varve.h"
+
+#include "engine.h"
+#include "error_map.h"
+#include "foreign.h"
+
+#include "table_cache.h"
+
+using namespace varve_plugin;
+
+// What open does if the tablespace was discarded.
+int ha_varve::open_discarded()
+{
+  m_is_discarded= true;
+  // Nobody gets positions of it; the server wants room for some.
+  ref_length= 8;
+  stats= ha_statistics();
+  return 0;
+}
+
+// Whether a statement may have the table though there are no rows.
+int ha_varve::begin_discarded(THD *thd)
+{
+  const int command= thd_sql_command(thd);
+  if (thd_tablespace_op(thd) || command == SQLCOM_TRUNCATE || command == SQLCOM_LOCK_TABLES)
+    return 0;
+  return m_failure= HA_ERR_TABLESPACE_MISSING;
+}
+
+// FLUSH TABLES ... FOR EXPORT and ... WITH READ LOCK lock the table as LOCK TABLES does. Until UNLOCK TABLES
+// its file can be copied.
+int ha_varve::begin_export(THD *thd)
+{
+  end_export();
+  Session *session= Session::of(thd);
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
+  session->heed_kill(thd);
+  const varve_code code= varve_export_begin(db, session->txn(), m_name.c_str(), &m_export);
+  return code ? failed(code) : 0;
+}
+
+void ha_varve::end_export()
+{
+  if (m_export)
+    varve_export_end(m_export);
+  m_export= nullptr;
+}
+
+int ha_varve::discard_or_import_tablespace(my_bool discard)
+{
+  if (table_share->tmp_table != NO_TMP_TABLE)
+  {
+    my_error(ER_CANNOT_DISCARD_TEMPORARY_TABLE, MYF(0));
+    return HA_ERR_TABLE_NEEDS_UPGRADE;
+  }
+  return discard ? discard_tablespace() : import_tablespace();
+}
+
+int ha_varve::discard_tablespace()
+{
+  THD *thd= ha_thd();
+  if (m_is_discarded)
+  {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_TABLESPACE_MISSING,
+                        ER_THD(thd, ER_TABLESPACE_MISSING), m_name.c_str());
+    return 0;
+  }
+  Session *session= Session::of(thd);
+  if (int error= session ? session->wait_for_others(thd, m_table) : HA_ERR_INTERNAL_ERROR)
+    return error;
+  close_table();
+  const varve_code code= varve_table_discard(db, m_name.c_str(), foreign_key_checks(thd));
+  if (code)
+  {
+    // In the server's words, as for InnoDB.
+    const int error= code == VARVE_TABLE_IS_REFERENCED ? handler_code(code) : report(thd, code);
+    if (open_table())
+      table->mark_table_for_reopen();
+    return error;
+  }
+  forget_statistics(m_name);
+  m_is_discarded= true;
+  return 0;
+}
+
+int ha_varve::import_tablespace()
+{
+  THD *thd= ha_thd();
+  if (!m_is_discarded)
+  {
+    my_error(ER_TABLESPACE_EXISTS, MYF(0), m_name.c_str());
+    return HA_ERR_TABLE_EXIST;
+  }
+  Session *session= Session::of(thd);
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
+  session->heed_kill(thd);
+  const varve_code code= varve_table_import(db, session->txn(), m_name.c_str());
+  if (code == VARVE_SCHEMA_MISMATCH)
+  {
+    my_error(ER_TABLE_SCHEMA_MISMATCH, MYF(0), varve_last_error());
+    return HA_ERR_GENERIC;
+  }
+  if (code)
+    return report(thd, code);
+  forget_discarded();
+  return 0;
+}
+
+// The table has rows again: this handler, and others that were opened before, are not used for another
+// statement.
+void ha_varve::forget_discarded()
+{
+  table_share->tdc->flush(ha_thd(), true);
+  table->mark_table_for_reopen();
+}
+
+// An empty table needs no file to be imported.
+int ha_varve::truncate_discarded()
+{
+  THD *thd= ha_thd();
+  if (varve_code code= varve_table_truncate(db, m_name.c_str(), foreign_key_checks(thd)))
+    return report(thd, code);
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_TABLESPACE_DISCARDED,
+                      ER_THD(thd, ER_TABLESPACE_DISCARDED), table_share->table_name.str);
+  forget_discarded();
+  return 0;
+}
+
+// ALTER TABLE waits for the file.
+bool ha_varve::refuses_alter()
+{
+  if (m_is_discarded)
+    print_error(HA_ERR_TABLESPACE_MISSING, MYF(0));
+  return m_is_discarded;
+}
