@@ -42,8 +42,8 @@ const SUITES: [&str; 3] = [
 const OURS: &str = "varve";
 const INNODB: &str = "innobase";
 
-/// Tests of the priority of table locks, which engines with row locks have no use for; two whose results would
-/// have paths of the machine; and one that copies a file that only InnoDB calls so.
+/// Tests of the priority of table locks, which engines with row locks have no use for; two whose results
+/// would have paths of the machine; and one that copies a file that only InnoDB calls so.
 const NOT_OURS: &str = "_(low|high)_prio|tbl_opt_(data|index)_dir|alter_tablespace";
 
 /// By names that overlays have in common, such as `storage_engine/trx.delete`.
