@@ -92,6 +92,8 @@ enum Op {
     Together(String, String),
     /// Takes its rows and its file away.
     Discard(String),
+    /// Renames one whose rows were discarded, with an exported file that waits.
+    RenameWaiting(String, String),
     /// Gives it those of an exported file, unless it has some.
     Import(String),
     /// Inserts so many rows.
@@ -162,10 +164,12 @@ impl Op {
                 build_beside_changes(db, other, prepared)
             }
             Op::Discard(name) => db.discard_table(name, ForeignKeyChecks::On),
+            Op::RenameWaiting(from, to) => {
+                put_exported(db, from);
+                db.rename_table(from, to)
+            }
             Op::Import(name) => {
-                // As an administrator does, whatever happens to the process.
-                let file = db.dir().join(format!("{name}.vdt"));
-                std::fs::copy(exported_file(), file).unwrap();
+                put_exported(db, name);
                 db.import_table(name, RedefinitionWaits::default())
             }
             Op::Truncate(name) => db.truncate_table(name),
@@ -191,7 +195,7 @@ impl Op {
             Op::Create(name) | Op::CreateElsewhere(name) => {
                 drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into(), false, 2)))
             }
-            Op::Rename(from, to) => {
+            Op::Rename(from, to) | Op::RenameWaiting(from, to) => {
                 let rows = tables.remove(from).expect("it exists");
                 tables.insert(to.clone(), rows);
             }
@@ -237,6 +241,7 @@ impl Op {
             Op::AddColumn(name) => format!("add {name}"),
             Op::DropColumn(name) => format!("lose {name}"),
             Op::Discard(name) => format!("discard {name}"),
+            Op::RenameWaiting(from, to) => format!("renamewaiting {from} {to}"),
             Op::Import(name) => format!("import {name}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
@@ -258,6 +263,7 @@ impl Op {
             "add" => Op::AddColumn(name(1)),
             "lose" => Op::DropColumn(name(1)),
             "discard" => Op::Discard(name(1)),
+            "renamewaiting" => Op::RenameWaiting(name(1), name(2)),
             "import" => Op::Import(name(1)),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
@@ -297,6 +303,17 @@ fn exported_file() -> &'static Path {
         (dir, file)
     });
     file
+}
+
+/// As an administrator does it, whatever happens to the process.
+fn put_exported(db: &Database, name: &str) {
+    let file = db.dir().join(format!("{name}.vdt"));
+    std::fs::copy(exported_file(), file).unwrap();
+}
+
+fn exported_bytes() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| std::fs::read(exported_file()).unwrap())
 }
 
 fn is_discarded(db: &Database, name: &str) -> bool {
@@ -427,9 +444,18 @@ fn check(db: &Database, context: &str) {
     // A file that waits to be imported, or has been.
     let is_users = |file: &String| {
         let is_its = |name: &String| *file == format!("{name}.vdt");
-        waiting.iter().any(is_its) || file.contains(".vdt.imported-")
+        waiting.iter().any(is_its) || file.contains(".vdt.aside-")
     };
+    for file in files.iter().filter(|file| is_users(file)) {
+        let is_whole = std::fs::read(db.dir().join(file)).unwrap() == *exported_bytes();
+        assert!(is_whole, "{context}: {file} was written");
+    }
     files.retain(|file| !is_users(file));
+    let marks: Vec<_> = files
+        .extract_if(.., |file| file.ends_with(".awaited"))
+        .collect();
+    let marked: Vec<_> = waiting.iter().map(|t| format!("{t}.vdt.awaited")).collect();
+    assert_eq!(marks, marked, "{context}: SP-13");
     let links = names
         .iter()
         .map(|name| db.dir().join(format!("{name}.vdt")));
@@ -498,7 +524,7 @@ fn sweep(portion: u64) -> usize {
         Op::Discard("a/old".into()),
         Op::Truncate("a/old".into()),
         Op::Discard("a/old".into()),
-        Op::Rename("a/old".into(), "b/old".into()),
+        Op::RenameWaiting("a/old".into(), "b/old".into()),
         Op::Drop("b/old".into()),
         Op::Create("a/new".into()),
         Op::CreateElsewhere("a/far".into()),

@@ -384,3 +384,93 @@ fn parents_keep_their_rows() {
     db.drop_table("s/parent").unwrap();
     assert_eq!(db.tables().unwrap(), [""; 0]);
 }
+
+/// A table whose file is lost can be discarded, and get a new one; what already lies in the place stays.
+#[test]
+fn a_lost_file_is_replaced() {
+    let base = tempfile::tempdir().unwrap();
+    let (copy, whole) = exported(base.path());
+    let dir = base.path().join("d");
+    let options = Options {
+        logger: Some(std::sync::Arc::new(|_, _| {})),
+        ..options()
+    };
+    for (is_clean, is_put_before) in [(true, false), (false, false), (true, true), (false, true)] {
+        let db = Database::open(&dir, options.clone()).unwrap();
+        db.create_table(&filled_definition("d/t")).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let row = values![9, "nine", Vec::<u8>::new(), 9];
+        db.table("d/t").unwrap().put(&mut trx, row).unwrap();
+        trx.commit().unwrap();
+        // One that has not ended, of which undo speaks.
+        let mut open = db.begin(Isolation::RepeatableRead);
+        db.table("d/t")
+            .unwrap()
+            .delete(&mut open, values![9])
+            .unwrap();
+        match is_clean {
+            true => {
+                drop(open);
+                db.close().unwrap();
+            }
+            false => {
+                db.crash();
+                drop(open);
+            }
+        }
+        std::fs::remove_file(dir.join("d/t.vdt")).unwrap();
+        if is_put_before {
+            std::fs::copy(&copy, dir.join("d/t.vdt")).unwrap();
+        }
+        let db = Database::open(&dir, options.clone()).unwrap();
+        let lost = rows(&db, "d/t");
+        assert!(matches!(lost, Err(Error::CorruptFile { .. })), "{lost:?}");
+        discard(&db, "d/t").unwrap();
+        assert!(is_discarded(rows(&db, "d/t")));
+        assert!(is_discarded(discard(&db, "d/t")));
+        assert_eq!(file(&db, "d/t").exists(), is_put_before);
+        std::fs::copy(&copy, file(&db, "d/t")).unwrap();
+        import(&db, "d/t").unwrap();
+        assert_eq!(rows(&db, "d/t").unwrap(), whole);
+        assert!(db.wait_for_recovery(Duration::from_secs(60)));
+        db.crash();
+        let db = Database::open(&dir, options.clone()).unwrap();
+        assert_eq!(rows(&db, "d/t").unwrap(), whole);
+        check_table(&db, "d/t");
+        assert!(db.wait_for_recovery(Duration::from_secs(60)));
+        db.drop_table("d/t").unwrap();
+        assert_eq!(std::fs::read_dir(dir.join("d")).unwrap().count(), 0);
+        db.close().unwrap();
+    }
+}
+
+/// Nothing of a table that waits is lost by a statement that is refused.
+#[test]
+fn a_file_that_waits_is_in_the_way() {
+    let base = tempfile::tempdir().unwrap();
+    let (copy, whole) = exported(base.path());
+    let db = open(&base.path().join("d"));
+    db.create_table(&filled_definition("d/t")).unwrap();
+    discard(&db, "d/t").unwrap();
+    std::fs::copy(&copy, file(&db, "d/t")).unwrap();
+    let refused = db.truncate_table("d/t");
+    assert!(
+        matches!(refused, Err(Error::AlreadyExists { .. })),
+        "{refused:?}"
+    );
+    std::fs::write(file(&db, "d/u"), b"something").unwrap();
+    let refused = db.rename_table("d/t", "d/u");
+    assert!(
+        matches!(refused, Err(Error::AlreadyExists { .. })),
+        "{refused:?}"
+    );
+    std::fs::remove_file(file(&db, "d/u")).unwrap();
+    assert!(is_discarded(rows(&db, "d/t")));
+    // It goes with the table.
+    db.rename_table("d/t", "e/u").unwrap();
+    assert!(!file(&db, "d/t").exists());
+    import(&db, "e/u").unwrap();
+    assert_eq!(rows(&db, "e/u").unwrap(), whole);
+    let names = |of: &str| std::fs::read_dir(db.dir().join(of)).unwrap().count();
+    assert_eq!((names("d"), names("e")), (0, 1));
+}

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::BufferPool;
 use super::frame::UNLOGGED_CHANGE;
-use crate::base::{Lsn, PageId};
+use crate::base::{Lsn, PageId, SpaceId};
 use crate::page;
 
 /// How long the cleaner waits for a page's latch before it leaves the page for the next time.
@@ -45,6 +45,29 @@ impl BufferPool {
             out.extend(self.take(frame));
             out.len() < full
         });
+    }
+
+    /// The frames of a tablespace's dirty pages whose first change is at or below `up_to`, oldest first. They
+    /// may have other pages soon.
+    pub fn dirty_frames_of(&self, space: SpaceId, up_to: Lsn) -> Vec<u32> {
+        let mut found = Vec::new();
+        self.dirty.visit_oldest(&self.frames, up_to, |frame| {
+            if self.frames[frame as usize].page_id().space == space {
+                found.push(frame);
+            }
+            true
+        });
+        found
+    }
+
+    /// Takes those of these frames' pages that are the tablespace's and dirty.
+    pub fn take_from(&self, frames: &[u32], space: SpaceId, out: &mut Vec<DirtyPage>) {
+        for taken in frames.iter().filter_map(|frame| self.take(*frame)) {
+            match taken.page.space == space {
+                true => out.push(taken),
+                false => self.write_given_up(taken),
+            }
+        }
     }
 
     /// Takes up to `max` dirty pages that the clock would free next if they were clean, looking `look_at`

@@ -6,11 +6,11 @@
 //! - its lock keeps those away who would change rows, and DDL. It waits for all transactions that have
 //!   changed the table, prepared ones and those that recovery rolls back, too: so no row needs undo;
 //! - purge is paused (PAUSE-1): delete-marked rows and their long values stay where they are;
-//! - then all pages are written and synced. A page that is not changed is not written again.
+//! - then its pages are written and synced. A page that is not changed is not written again.
 
 use std::time::Duration;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, SpaceId};
 use crate::ddl::{ForeignKeyChecks, refresh_copy};
 use crate::lock::TableMode;
 use crate::txn::{Isolation, PurgePaused, Transaction};
@@ -52,7 +52,7 @@ impl Database {
         trx.use_table(&table, TableMode::Shared)?;
         let no_purge = PurgePaused::begin(core.clone());
         refresh_copy(core, spaces, &table.def);
-        self.write_all_pages()?;
+        self.write_pages_of(table.space())?;
         Ok(TableExport {
             _trx: trx,
             _no_purge: no_purge,
@@ -85,12 +85,12 @@ impl Database {
         self.inner.ddl.import_table(name, trx)
     }
 
-    /// Returns when all pages, as they are now, are in their files.
-    fn write_all_pages(&self) -> Result<()> {
+    /// Returns when the pages of a tablespace, as they are now, are in its file.
+    fn write_pages_of(&self, space: SpaceId) -> Result<()> {
         match &*self.inner.background.lock() {
             Some(background) => {
                 let log = &self.inner.core.log;
-                background.flusher.flush_all_to(log.next_lsn())
+                background.flusher.flush_space_to(space, log.next_lsn())
             }
             None => Err(Error::invalid("the database is closed")),
         }

@@ -1,11 +1,12 @@
 //! DISCARD and IMPORT TABLESPACE: a table gives up its file, and gets the rows of another one, which a user
 //! has put there: of this database or of another, of this version of the format or an older one.
 //!
-//! **Discarding** gives the table a definition that says so, in the number of a tablespace that never was.
-//! The old file first gets a name of its own, `.discarded-` and its number, and goes with the commit, which
-//! has decided it, as that of a table that is dropped (DDL-3). A crash before the commit leaves a file whose
-//! name is not its table's, and the next start renames it; one after it leaves a file that redo removes. Its
-//! name is why nobody then takes for it what a user puts in its place.
+//! **Discarding** gives the table a definition that says so, in the numbers of a table and a tablespace that
+//! never were. The old file first gets a name of its own, `.discarded-` and its number, and goes with the
+//! commit, which has decided it, as that of a table that is dropped (DDL-3). A mark says that what lies in the
+//! file's old place from then on is a user's (SP-13). A crash before the commit leaves a file whose name is not
+//! its table's, and the next start renames it; one after it leaves a file that redo removes. A table whose file
+//! is damaged or lost is discarded, too.
 //!
 //! **Importing** reads the file as `varve dump` does (`table/file.rs`), and loads its rows into a table of
 //! their own, `#rebuild-` and a number, with the definition of the table that waits. No page is taken over.
@@ -15,8 +16,8 @@
 //! It costs what copying the table costs, and room for both files. In the end one transaction takes away the
 //! definition of the table that waited and gives the new one its name; then the user's file goes, and the new
 //! one gets its place. So after a crash the table waits, and the user's file is where it was, or it has the
-//! rows: what is left of a load is dropped at the next start (REBUILD-2), as is a file that is not its own
-//! put aside if it is in the place of a table's.
+//! rows: what is left of a load is dropped at the next start (REBUILD-2), and the user's file, if it is still
+//! there, put aside.
 //!
 //! Rows are those that stand in the file. A file that was copied while nobody kept others from changing it
 //! (`db/export.rs`), and not from a database that was closed, may have rows of transactions that did not
@@ -24,28 +25,36 @@
 //!
 //! - **IMPORT-1** A table is discarded if and only if its stored definition says so. Nobody opens it, and all
 //!   that can be done with it is to import a file, to empty it, which gives it a new one, and to rename or
-//!   drop it.
-//! - **IMPORT-2** No file is opened as a tablespace because it lies where the file of a discarded table would
-//!   be: its number may be one that another table of this database has.
+//!   drop it, with a file that waits.
+//! - **IMPORT-2** The place of a discarded table's file is marked (SP-13) from before the definition is committed
+//!   until it is changed. So what a user puts there is never opened as a tablespace, whatever its header says.
 //! - **IMPORT-3** A row is imported only if all pages of the file were read, with their right checksums, and
 //!   the leaves have all keys from the first to the last.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::base::{Error, PageId, PageNo, Result, SpaceId, TrxId};
-use crate::catalog::{OpenTable, TableDef, schema_of};
+use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId, TrxId};
+use crate::catalog::{BrokenTable, OpenTable, TableDef, schema_of};
+use crate::flush::CheckpointHold;
 use crate::lock::TableMode;
 use crate::row::{Datum, RowRef};
 use crate::table::{FromFile, TableFile, TableLoad, table_file_on};
 use crate::txn::Transaction;
 
 use super::foreign::{ConstraintPrefix, rename_parent};
-use super::{Ddl, ForeignKeyChecks, store, table_path};
+use super::{Ddl, ForeignKeyChecks, lost_mark_path, store, table_path};
 
 impl Ddl {
-    /// Takes a table's rows away, and keeps its definition, once nobody uses it.
+    /// Takes a table's rows away, and keeps its definition, once nobody uses it; also those of one that can't
+    /// be used.
     pub fn discard_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
+        let found = self.core.tables.get(name).map(drop);
+        match (found, self.core.tables.broken(name)) {
+            (Err(e @ Error::TablespaceDiscarded { .. }), _) => return Err(e),
+            (Err(_), Some(broken)) => return self.discard_broken(name, &broken, checks),
+            _ => {}
+        }
         let (mut trx, table) = self.lock_to_drop(name)?;
         trx.may_use_kept_pages();
         if table.is_temporary() {
@@ -53,39 +62,90 @@ impl Ddl {
         }
         let _serial = self.core.tables.serialize_ddl();
         self.check_not_referenced(&table.def, checks)?;
-        let mut def = table.definition();
+        let def = table.definition();
         let _reserved = self.reserve([name], std::slice::from_ref(&def));
-        let (_, _, space) = self.control.draw_ids(0)?;
-        (def.space, def.discarded) = (SpaceId(space), true);
-        let aside = format!("{}/.discarded-{}", schema_of(name), table.space());
         let _gate = table.keep_purge_away();
-        self.spaces.rename(table.space(), &table_path(&aside))?;
-        let stored = (|| {
-            store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
-            let decided = self.decide_removals(&mut trx, &[table.space()])?;
-            self.retire(trx, &[&*table])?;
-            Ok::<_, Error>(decided)
-        })();
-        let _decided = stored.inspect_err(|_| self.take_name_back(&table))?;
+        let retire = |trx| self.retire(trx, &[&*table]);
+        let _decided = self.store_discarded(trx, &def, Some(table.space()), retire)?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
         self.forget_versions(&table);
         Ok(())
     }
 
+    /// The same if the file is damaged or not there. One in its place that is another's stays: it may be there
+    /// to be imported.
+    fn discard_broken(
+        &self,
+        name: &str,
+        broken: &BrokenTable,
+        checks: ForeignKeyChecks,
+    ) -> Result<()> {
+        self.core.check_writable()?;
+        let _serial = self.core.tables.serialize_ddl();
+        let Some(def) = &broken.def else {
+            return Err(broken.why.clone());
+        };
+        self.check_not_referenced(def, checks)?;
+        let _reserved = self.reserve([name], std::slice::from_ref(def));
+        let id = self.space_of_broken(name, broken, &table_path(name))?;
+        let mut trx = self.begin();
+        trx.may_use_kept_pages();
+        let _decided = self.store_discarded(trx, def, id, |trx| self.commit(trx))?;
+        self.core.tables.remove_broken(name);
+        id.into_iter().for_each(|id| self.remove_file(id));
+        self.spaces
+            .remove_unopened(&lost_mark_path(name, def.space))?;
+        self.core.warn(&format!(
+            "the rows of table {name}, which could not be used ({}), were discarded",
+            broken.why
+        ));
+        Ok(())
+    }
+
+    /// Commits that a table has no rows. Its file, if it has one, has another name then, and the place is for
+    /// a user's.
+    fn store_discarded(
+        &self,
+        mut trx: Transaction,
+        old: &TableDef,
+        space: Option<SpaceId>,
+        commit: impl FnOnce(Transaction) -> Result<TrxId>,
+    ) -> Result<CheckpointHold> {
+        let mut def = old.clone();
+        // Nobody has the numbers: neither undo nor redo of the rows that go is for this table.
+        let (table, _, number) = self.control.draw_ids(0)?;
+        (def.id, def.space, def.discarded) = (TableId(table), SpaceId(number), true);
+        if let Some(space) = space {
+            let aside = format!("{}/.discarded-{space}", schema_of(&def.name));
+            self.spaces.rename(space, &table_path(&aside))?;
+        }
+        let stored = (|| {
+            self.spaces.await_file(&table_path(&def.name))?;
+            store::replace_def(&mut trx, self.system(), &def.name, &def, TrxId(0))?;
+            let decided = self.decide_removals(&mut trx, space.as_slice())?;
+            commit(trx)?;
+            Ok::<_, Error>(decided)
+        })();
+        stored.inspect_err(|_| self.keep_rows(&def.name, space))
+    }
+
     /// The table keeps its rows after all.
-    fn take_name_back(&self, table: &OpenTable) {
+    fn keep_rows(&self, name: &str, space: Option<SpaceId>) {
         // Else it is not known whether it does.
-        if self.core.check_usable().is_ok()
-            && let Err(e) = self
-                .spaces
-                .rename(table.space(), &table_path(&table.def.name))
-        {
+        if self.core.check_usable().is_err() {
+            return;
+        }
+        let path = table_path(name);
+        let kept = match space {
+            Some(space) => self.spaces.rename(space, &path),
+            None => self.spaces.stop_awaiting(&path),
+        };
+        if let Err(e) = kept {
             // It is found by its tablespace.
             self.spaces.files_match(false);
             self.core.warn(&format!(
-                "the file of table {} keeps another name until the next start: {e}",
-                table.def.name
+                "the file of table {name} keeps another name until the next start: {e}"
             ));
         }
     }
@@ -116,10 +176,13 @@ impl Ddl {
         store::delete_def(&mut trx, self.system(), name)?;
         self.commit(trx)?;
         self.core.tables.remove_broken(name);
-        self.spaces.remove_name(&table_path(name))
+        let path = table_path(name);
+        let removed = self.spaces.remove_name(&path);
+        removed.and_then(|()| self.spaces.stop_awaiting(&path))
     }
 
-    /// Gives a table whose rows were discarded another name. Nobody refers to it.
+    /// Gives a table whose rows were discarded another name, with a file that lies in its place to be imported.
+    /// Nobody refers to it.
     pub(super) fn rename_discarded(
         &self,
         from: &str,
@@ -139,18 +202,31 @@ impl Ddl {
         def.validate()?;
         self.check_absent(to)?;
         self.check_foreign_keys(&def, ForeignKeyChecks::Off)?;
+        let [old, new] = [from, to].map(table_path);
+        self.spaces.prepare_rename(&new)?;
         let mut trx = self.begin();
         trx.may_use_kept_pages();
-        store::replace_def(&mut trx, self.system(), from, &def, TrxId(0))?;
-        self.commit(trx)?;
+        let stored = (|| {
+            self.spaces.await_file(&new)?;
+            store::replace_def(&mut trx, self.system(), from, &def, TrxId(0))?;
+            self.commit(trx)
+        })();
+        // If it is not known what is committed both places are a user's until the next start.
+        if stored.is_err() && self.core.check_usable().is_ok() {
+            self.spaces.stop_awaiting(&new)?;
+        }
+        stored?;
         self.core.tables.remove_broken(from);
-        Ok(())
+        let moved = self.spaces.move_awaited(&old, &new);
+        moved.and_then(|()| self.spaces.stop_awaiting(&old))
     }
 
     /// Gives a table whose rows were discarded an empty file.
     pub(super) fn truncate_discarded(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         let def = self.discarded(name)?;
         self.check_not_referenced(&def, checks)?;
+        // It is a user's, who has not said what is to become of it.
+        self.spaces.prepare_rename(&table_path(name))?;
         self.make_usable(self.begin(), &def, |_, _| Ok(()))
     }
 

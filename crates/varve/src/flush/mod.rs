@@ -3,8 +3,9 @@
 //! One thread, the page cleaner, owns all background flushing; it writes for one of these causes, each with
 //! its counters: adaptive (so that the checkpoint keeps pace with the redo log, smoothly), async and sync
 //! (the checkpoint age is above a watermark), max_dirty (too much of the pool is dirty), background (there is
-//! nothing else to do), LRU (threads need clean frames), and requested: `flush_all_to`, which runs in the
-//! thread that asks, the one that closes the database for example. docs/flushing.md says how it is tuned.
+//! nothing else to do), LRU (threads need clean frames), and requested: `flush_all_to` and `flush_space_to`,
+//! which run in the thread that asks, the one that closes the database for example. docs/flushing.md says how
+//! it is tuned.
 //!
 //! `batch` keeps WAL-1 and FL-2, `checkpoint` WAL-2; `batch` and `doublewrite` keep this:
 //!
@@ -40,7 +41,7 @@ pub use counters::{CauseCounters, FlushCounters};
 pub use options::FlushOptions;
 pub use pace::{ASYNC, SYNC};
 
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, Result, SpaceId};
 use crate::buffer::{BufferPool, DirtyPage};
 use crate::io::Disk;
 use crate::redo::{Control, ControlFile, RedoLog};
@@ -136,6 +137,39 @@ impl Shared {
     }
 
     fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
+        self.flush_until(lsn, || match self.checkpointer.oldest_change() {
+            Some(oldest) if oldest < lsn => {
+                let up_to = Lsn(lsn.0 - 1);
+                self.flush_oldest(up_to, self.batch_pages, Cause::Requested)
+                    .map(Some)
+            }
+            _ => Ok(None),
+        })
+    }
+
+    fn flush_space_to(&self, space: SpaceId, lsn: Lsn) -> Result<()> {
+        self.flush_until(lsn, || {
+            let frames = self.pool.dirty_frames_of(space, Lsn(lsn.0 - 1));
+            if frames.is_empty() {
+                return Ok(None);
+            }
+            let mut pages = 0;
+            for frames in frames.chunks(self.batch_pages) {
+                let mut taken = Vec::new();
+                let mut writer = self.writer.lock();
+                self.pool.take_from(frames, space, &mut taken);
+                pages += self.write(&mut writer, taken, Cause::Requested)?;
+            }
+            Ok(Some(pages))
+        })
+    }
+
+    /// Writes pages until `write`, which says how many it took, finds none that was changed below `lsn`.
+    fn flush_until(
+        &self,
+        lsn: Lsn,
+        mut write: impl FnMut() -> Result<Option<usize>>,
+    ) -> Result<()> {
         // Every change below is complete then, so it is registered with its page.
         self.log.sync_to(lsn)?;
         // Pages that need not be written at all (BUF-10).
@@ -143,11 +177,10 @@ impl Shared {
         let mut written = Instant::now();
         loop {
             self.log.check()?;
-            match self.checkpointer.oldest_change() {
-                Some(oldest) if oldest < lsn => {}
-                _ => return Ok(()),
-            }
-            if self.flush_oldest(Lsn(lsn.0 - 1), self.batch_pages, Cause::Requested)? > 0 {
+            let Some(pages) = write()? else {
+                return Ok(());
+            };
+            if pages > 0 {
                 written = Instant::now();
                 continue;
             }
@@ -258,6 +291,11 @@ impl Flusher {
     /// while. Nothing is lost.
     pub fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
         self.shared.flush_all_to(lsn)
+    }
+
+    /// The same for the pages of one tablespace.
+    pub fn flush_space_to(&self, space: SpaceId, lsn: Lsn) -> Result<()> {
+        self.shared.flush_space_to(space, lsn)
     }
 
     pub fn checkpointer(&self) -> Arc<Checkpointer> {

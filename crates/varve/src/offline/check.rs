@@ -36,7 +36,7 @@ use crate::page;
 use crate::recovery;
 use crate::redo::{self, CONTROL_FILE, Control, Copied, REDO_DIR};
 use crate::space::{SpaceKind, Spaces};
-use crate::table::{check_quiet_table, find_orphans};
+use crate::table::{TableFile, check_quiet_table, find_orphans, table_file_on};
 use crate::txn::{Core, Isolation, Transaction};
 use crate::undo::SYSTEM_FILE;
 
@@ -446,7 +446,9 @@ impl Check<'_> {
                     self.orphans(core, &table);
                 }
                 Err(why @ Error::TablespaceDiscarded { .. }) => {
-                    self.note(&table_path(&name), why.to_string());
+                    let path = table_path(&name);
+                    let waits = waiting_file(&db.inner.ddl.spaces, &path);
+                    self.note(&path, format!("{why}{waits}"));
                 }
                 Err(why) => {
                     self.damage(&why, advice::TABLE);
@@ -533,6 +535,20 @@ fn advice_for(what: &str, table: &OpenTable) -> &'static str {
     match table.secondary.iter().any(|i| of_secondary(&i.name)) {
         true => advice::INDEX,
         false => advice::TABLE,
+    }
+}
+
+/// What lies in the place of a discarded table's file, as the end of a sentence.
+fn waiting_file(spaces: &Spaces, path: &str) -> String {
+    let full = spaces.dir().join(path);
+    if !spaces.has_file(path).unwrap_or(true) {
+        return String::new();
+    }
+    let file = table_file_on(&**spaces.disk(), &full);
+    match file.as_ref().map(TableFile::definition) {
+        Ok(Some(def)) => format!("; a file of table {} waits in its place", def.name),
+        Ok(None) => "; a file waits in its place that has no definition of a table".into(),
+        Err(why) => format!("; what waits in its place is no table's file: {why}"),
     }
 }
 

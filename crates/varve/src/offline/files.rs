@@ -16,7 +16,8 @@ pub struct SpaceFile {
     pub space: Result<SpaceId>,
 }
 
-/// All tablespace files but the temporary one, which means nothing while the database is closed.
+/// All tablespace files but the temporary one, which means nothing while the database is closed, and users'
+/// files that wait to be imported (SP-13).
 pub fn space_files(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<SpaceFile>> {
     let mut found = Vec::new();
     for schema in recovery::directories(disk, dir, spaces)? {
@@ -24,7 +25,7 @@ pub fn space_files(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<S
             let path = format!("{schema}{}", entry.name);
             let extension = Path::new(&entry.name).extension();
             let is_space = extension.is_some_and(|e| e == FILE_EXTENSION);
-            if !entry.is_dir && is_space && path != TEMP_FILE {
+            if !entry.is_dir && is_space && path != TEMP_FILE && !spaces.is_awaited(&path)? {
                 let space = spaces.open(&path).map(|space| space.id());
                 found.push(SpaceFile { path, space });
             }

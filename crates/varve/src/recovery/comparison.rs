@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::files::{
-    FoundFile, compare_by_name, finish_removals, is_refusal, reconcile, require_readable,
+    FoundFile, compare_by_name, end_waits, finish_removals, is_refusal, reconcile, require_readable,
 };
 use super::map::PageMap;
 use super::open_wherever;
-use crate::base::{Error, Result, SpaceId};
+use crate::base::{Result, SpaceId};
 use crate::buffer::{PageStore, PendingRedo};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{Dictionary, FILE_EXTENSION, Lookup, lost_mark_path, table_path};
@@ -102,8 +102,7 @@ impl FileComparison {
         {
             spaces.ensure(*last)?;
         }
-        let found = self.without_imports(self.left_of(found), &named)?;
-        reconcile(&self.core, spaces, &found, &named, incomplete)?;
+        self.reconcile_left(found, &named, incomplete)?;
         for last in lacking {
             let path = named.get(&last.space).map(|name| table_path(name));
             if let Some(path) = path {
@@ -124,41 +123,41 @@ impl FileComparison {
     /// With files that were all opened, of which those that redo removes are gone.
     pub fn reconcile(&self, found: Vec<FoundFile>) -> Result<()> {
         let (named, incomplete) = self.named()?;
-        let found = self.without_imports(self.left_of(found), &named)?;
-        reconcile(&self.core, &self.spaces, &found, &named, incomplete)?;
+        self.reconcile_left(found, &named, incomplete)?;
         self.mark_missing(&named)
     }
 
     /// Without those that redo removes.
-    fn left_of(&self, mut found: Vec<FoundFile>) -> Vec<FoundFile> {
-        let is_left = |id: &SpaceId| !self.removed.contains(id);
-        found.retain(|file| file.space.as_ref().map_or(true, is_left));
-        found
-    }
-
-    /// Without files that lie where discarded tables would have theirs, to be imported (IMPORT-2).
-    fn without_imports(
+    fn reconcile_left(
         &self,
         mut found: Vec<FoundFile>,
         named: &HashMap<SpaceId, String>,
-    ) -> Result<Vec<FoundFile>> {
+        incomplete: bool,
+    ) -> Result<()> {
+        let is_left = |id: &SpaceId| !self.removed.contains(id);
+        found.retain(|file| file.space.as_ref().map_or(true, is_left));
+        // First: a file that nobody waits for may lie where a table's own is to be.
+        let have_ended = self.end_waits()?;
+        reconcile(&self.core, &self.spaces, &found, named, incomplete)?;
+        if !have_ended {
+            self.spaces.files_match(false);
+        }
+        Ok(())
+    }
+
+    /// See [`end_waits`].
+    fn end_waits(&self) -> Result<bool> {
         let mut reader = self.reader();
-        let mut waits = |file: &FoundFile| {
-            let name = file.path.strip_suffix(FILE_EXTENSION);
-            let name = name.and_then(|name| name.strip_suffix('.'));
-            let known = file.space.as_ref().ok().and_then(|id| named.get(id));
-            match name {
-                Some(name) if known.is_none_or(|known| known != name) => {
-                    let stored = self.dictionary.read(&mut reader, name)?;
-                    Ok(stored.is_some_and(|s| s.def.is_ok_and(|def| def.discarded)))
-                }
-                _ => Ok::<_, Error>(false),
-            }
+        let is_discarded = &mut |path: &str| {
+            let name = path.strip_suffix(FILE_EXTENSION);
+            let Some(name) = name.and_then(|name| name.strip_suffix('.')) else {
+                return Ok(false);
+            };
+            let stored = self.dictionary.read(&mut reader, name)?;
+            // One that can't be read may be.
+            Ok(stored.is_some_and(|stored| stored.def.map_or(true, |def| def.discarded)))
         };
-        let waits: Vec<bool> = found.iter().map(&mut waits).collect::<Result<_>>()?;
-        let mut waits = waits.into_iter();
-        found.retain(|_| !waits.next().expect("one for each"));
-        Ok(found)
+        end_waits(&self.core, &*self.disk, &self.spaces, is_discarded)
     }
 
     fn mark_missing(&self, named: &HashMap<SpaceId, String>) -> Result<()> {

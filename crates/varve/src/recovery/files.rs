@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::base::{Error, PageId, Result, SpaceId};
 use crate::buffer::BufferPool;
-use crate::catalog::{FIRST_ROOT_PAGE, TableDef};
+use crate::catalog::FIRST_ROOT_PAGE;
 use crate::ddl::{FILE_EXTENSION, TEMP_FILE, table_path};
 use crate::io::Disk;
 use crate::page::{PageType, SlottedRef, page_type};
@@ -52,11 +52,11 @@ pub fn open_own_files(
     spaces: &Spaces,
     log: &dyn Fn(&str),
 ) -> Result<()> {
-    open_own_in(disk, "", spaces, log)?;
+    open_in(disk, "", spaces, log, &mut Vec::new())?;
     let undo = spaces.undo_dir();
     match undo.is_empty() || !disk.exists(&dir.join(undo))? {
         true => Ok(()),
-        false => open_own_in(disk, undo, spaces, log),
+        false => open_in(disk, undo, spaces, log, &mut Vec::new()),
     }
 }
 
@@ -68,15 +68,13 @@ pub fn find_files(
     spaces: &Spaces,
     log: &dyn Fn(&str),
 ) -> Result<Vec<FoundFile>> {
-    let mut paths = Vec::new();
+    let mut found = Vec::new();
     for schema in directories(disk, dir, spaces)? {
         if !schema.is_empty() && schema != spaces.undo_dir() {
-            paths.extend(tablespace_files(disk, spaces, &schema, log)?);
+            open_in(disk, &schema, spaces, log, &mut found)?;
         }
     }
-    // Of a file and a copy of it, which waits to be imported, that one counts that has its table's name.
-    paths.sort_by_cached_key(|path| !carries_name(spaces, path));
-    Ok(open_files(spaces, paths, log))
+    Ok(found)
 }
 
 /// Opens a tablespace, if it is not open and its file is at this path, or else anywhere in the directories.
@@ -136,31 +134,10 @@ pub fn compare_by_name(
         let right = named.get(&id).map(|name| table_path(name));
         let file = found.iter_mut().find(|f| Some(&f.path) == right.as_ref());
         if let Some(file) = file {
-            file.space = match spaces.inspect(&file.path) {
-                // Another file is it, which has found no room here. This one is a copy of a third one, which
-                // must not be taken for that.
-                Ok(header) if is_copy(spaces, named, header.intro.space, &file.path) => {
-                    Err(Error::CorruptFile {
-                        path: spaces.dir().join(&file.path),
-                        expected: format!("tablespace {id}"),
-                        found: format!("a copy of tablespace {}", header.intro.space),
-                    })
-                }
-                _ => spaces.open(&file.path).map(|space| space.id()),
-            };
+            file.space = spaces.open(&file.path).map(|space| space.id());
         }
     }
     Ok(found)
-}
-
-/// Whether a file that says that it is this tablespace is not the table's that has it: that one is where the
-/// table's name says.
-fn is_copy(spaces: &Spaces, named: &HashMap<SpaceId, String>, says: SpaceId, path: &str) -> bool {
-    let right = named.get(&says).map(|name| table_path(name));
-    right.is_some_and(|right| {
-        let header = spaces.inspect(&right);
-        right != path && header.is_ok_and(|header| header.intro.space == says)
-    })
 }
 
 /// Where tablespace files are, as prefixes of their paths: the data directory itself, those in it, and where
@@ -203,44 +180,37 @@ fn tablespace_files(
     Ok(paths)
 }
 
-/// Whether a file's own copy of its table's definition says that it belongs here.
-fn carries_name(spaces: &Spaces, path: &str) -> bool {
-    let name = spaces.definition_in(path);
-    let name = name.and_then(|definition| TableDef::name_in(&definition));
-    name.is_some_and(|name| table_path(&name) == path)
-}
-
 fn open_by_path(spaces: &Spaces) -> HashMap<String, SpaceId> {
     let all = spaces.all().into_iter();
     all.map(|space| (space.path(), space.id())).collect()
 }
 
-/// Opens the files of the database itself in a directory.
-fn open_own_in(
+fn open_in(
     disk: &dyn Disk,
-    directory: &str,
+    schema: &str,
     spaces: &Spaces,
     log: &dyn Fn(&str),
+    found: &mut Vec<FoundFile>,
 ) -> Result<()> {
-    let paths = tablespace_files(disk, spaces, directory, log)?;
-    let found = open_files(spaces, paths, log);
-    let mut refused = found.into_iter().filter_map(|file| file.space.err());
-    refused.find(is_refusal).map_or(Ok(()), Err)
-}
-
-fn open_files(spaces: &Spaces, paths: Vec<String>, log: &dyn Fn(&str)) -> Vec<FoundFile> {
     let open = open_by_path(spaces);
-    let opened = |path: String| {
-        let space = match open.get(&path) {
+    for path in tablespace_files(disk, spaces, schema, log)? {
+        let opened = match open.get(&path) {
             Some(id) => Ok(*id),
             None => spaces.open(&path).map(|space| space.id()),
         };
-        if let Err(e) = &space {
-            log(&format!("tablespace file {path} can't be used: {e}"));
-        }
-        FoundFile { path, space }
-    };
-    paths.into_iter().map(opened).collect()
+        let space = match opened {
+            Ok(id) => Ok(id),
+            Err(e) if (schema.is_empty() || schema == spaces.undo_dir()) && is_refusal(&e) => {
+                return Err(e);
+            }
+            Err(e) => {
+                log(&format!("tablespace file {path} can't be used: {e}"));
+                Err(e)
+            }
+        };
+        found.push(FoundFile { path, space });
+    }
+    Ok(())
 }
 
 /// There is redo to apply, which may be for any file: one that can't be read now must not be taken for one
@@ -347,20 +317,42 @@ fn rename_or_tell(spaces: &Spaces, id: SpaceId, from: &str, to: &str, log: &dyn 
         .is_ok()
 }
 
-/// A file that is no tablespace of this database lies where a table's own is to be: a crash came between an
-/// import and the removal of the file that was imported.
-fn put_stranger_aside(core: &Core, spaces: &Spaces, found: &[FoundFile], id: SpaceId, path: &str) {
-    let mut here = found.iter().filter(|file| file.path == path);
-    if !here.any(|file| file.space.is_err() && file.refused().is_none()) {
-        return;
+/// Ends the waits for users' files that a crash has left, of tables that are not discarded (SP-13): DISCARD
+/// did not come to its end, or a table came to have rows, to be dropped, or to another name. False if one
+/// goes on.
+pub fn end_waits(
+    core: &Core,
+    disk: &dyn Disk,
+    spaces: &Spaces,
+    is_discarded: &mut dyn FnMut(&str) -> Result<bool>,
+) -> Result<bool> {
+    let mut have_ended = true;
+    for schema in directories(disk, spaces.dir(), spaces)? {
+        if schema.is_empty() || schema == spaces.undo_dir() {
+            continue;
+        }
+        for path in spaces.awaited_in(&schema)? {
+            if is_discarded(&path)? {
+                continue;
+            }
+            let aside = spaces.put_awaited_aside(&path);
+            let ended = aside.and_then(|aside| {
+                spaces.stop_awaiting(&path)?;
+                Ok(aside)
+            });
+            match ended {
+                Ok(None) => {}
+                Ok(Some(aside)) => core.note(&format!(
+                    "{path} waited to be imported, but no table waits for it any more: it is put aside as {aside}"
+                )),
+                Err(e) => {
+                    core.warn(&format!("{path}, for which no table waits, keeps its name: {e}"));
+                    have_ended = false;
+                }
+            }
+        }
     }
-    let aside = format!("{path}.imported-{id}");
-    core.note(&format!(
-        "{path} is not the file of its table, which is there, too: it is put aside as {aside}"
-    ));
-    if let Err(e) = spaces.move_stranger(path, &aside) {
-        core.warn(&format!("{path} keeps its name: {e}"));
-    }
+    Ok(have_ended)
 }
 
 /// A file that no definition names. Without rows it was made for a definition that never committed; with rows
@@ -474,7 +466,6 @@ pub fn reconcile(
         }
     }
     for (space, from, to) in misplaced {
-        put_stranger_aside(core, spaces, found, space, &to);
         are_right &= finish_rename(spaces, space, from, &to, &|message| core.note(message));
     }
     spaces.files_match(are_right);

@@ -211,6 +211,12 @@ impl Spaces {
     /// Moves a link whose file is not there to a path that is free.
     pub fn move_link(&self, from: &str, to: &str) -> Result<()> {
         self.prepare_rename(to)?;
+        self.stop_awaiting(to)?;
+        self.move_unopened(from, to)
+    }
+
+    /// Moves what is not open as a tablespace to a path that is free.
+    pub(super) fn move_unopened(&self, from: &str, to: &str) -> Result<()> {
         let moved = [from, to].map(|path| self.dir.join(path));
         self.disk.rename(&moved[0], &moved[1])?;
         self.sync_moved(&moved)

@@ -217,6 +217,7 @@ impl Spaces {
         };
         let done = made.and_then(|()| {
             if unfinished != path {
+                self.stop_awaiting(new.path)?;
                 self.disk.rename(&unfinished, &path)?;
                 self.sync_parent(&path)?;
             }
@@ -305,18 +306,8 @@ impl Spaces {
         Ok(self.look_into(path)?.1)
     }
 
-    /// What page 0 of a file has of its table's definition, without opening it as a tablespace.
-    pub fn definition_in(&self, path: &str) -> Option<Vec<u8>> {
-        let (file, header) = self.look_into(path).ok()?;
-        if header.kind != SpaceKind::Table || header.intro.page_size as usize != self.page_size {
-            return None;
-        }
-        let mut page = vec![0; self.page_size];
-        read_aligned(&*file, &mut page, 0).ok()?;
-        Some(DefinitionCopy::read(&page).ok()?.stored.to_vec())
-    }
-
     fn look_into(&self, path: &str) -> Result<(Arc<dyn DiskFile>, FileHeader)> {
+        self.check_not_awaited(path)?;
         let full = self.dir.join(path);
         let open = || self.disk.open(&full, OpenMode::Existing);
         let file = self.files.with_means(open);
@@ -492,15 +483,8 @@ impl Spaces {
     pub fn rename(&self, id: SpaceId, to: &str) -> Result<()> {
         let space = self.require(id)?;
         self.prepare_rename(to)?;
+        self.stop_awaiting(to)?;
         let moved = self.move_file(&space, to)?;
-        self.sync_moved(&moved)
-    }
-
-    /// Moves a file that is not open as a tablespace to a path that is free.
-    pub fn move_stranger(&self, from: &str, to: &str) -> Result<()> {
-        self.prepare_rename(to)?;
-        let moved = [from, to].map(|path| self.dir.join(path));
-        self.disk.rename(&moved[0], &moved[1])?;
         self.sync_moved(&moved)
     }
 
