@@ -93,7 +93,9 @@ int ha_varve::open_table()
   if (varve_code code= varve_table_open(db, m_name.c_str(), &m_table))
   {
     m_table= nullptr;
-    return report(ha_thd(), code);
+    // DISCARD TABLESPACE can do without its file.
+    m_is_unusable= code == VARVE_CORRUPT && thd_tablespace_op(ha_thd());
+    return m_is_unusable ? HA_ERR_TABLESPACE_MISSING : report(ha_thd(), code);
   }
   m_indexes.resize(varve_table_n_indexes(m_table) + 1);
   return 0;
@@ -325,6 +327,9 @@ int ha_varve::extra(enum ha_extra_function operation)
 // Opens an index's cursor, unless it is open.
 int ha_varve::open_index(uint engine_index)
 {
+  // OPTIMIZE TABLE that copies rows is let so far.
+  if (m_is_discarded)
+    return m_failure= HA_ERR_TABLESPACE_MISSING;
   Index &index= m_indexes[engine_index];
   if (index.cursor)
     return 0;

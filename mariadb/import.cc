@@ -16,9 +16,16 @@
 
 using namespace varve_plugin;
 
+static void warn(THD *thd, uint number, const char *name)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, number, ER_THD(thd, number), name);
+}
+
 // What open does if the tablespace was discarded.
 int ha_varve::open_discarded()
 {
+  if (m_is_unusable)
+    warn(ha_thd(), ER_TABLESPACE_MISSING, m_name.c_str());
   m_is_discarded= true;
   // Nobody gets positions of it; the server wants room for some.
   ref_length= 8;
@@ -26,13 +33,24 @@ int ha_varve::open_discarded()
   return 0;
 }
 
-// Whether a statement may have the table though there are no rows.
+// Whether a statement may have the table though there are no rows: it wants none, or is refused later, in
+// InnoDB's words.
 int ha_varve::begin_discarded(THD *thd)
 {
-  const int command= thd_sql_command(thd);
-  if (thd_tablespace_op(thd) || command == SQLCOM_TRUNCATE || command == SQLCOM_LOCK_TABLES)
+  if (thd_tablespace_op(thd))
     return 0;
-  return m_failure= HA_ERR_TABLESPACE_MISSING;
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_TRUNCATE:
+  case SQLCOM_LOCK_TABLES:
+  case SQLCOM_CREATE_TRIGGER:
+  case SQLCOM_DROP_TRIGGER:
+  case SQLCOM_CREATE_VIEW:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+    return 0;
+  default:
+    return m_failure= HA_ERR_TABLESPACE_MISSING;
+  }
 }
 
 // FLUSH TABLES ... FOR EXPORT and ... WITH READ LOCK lock the table as LOCK TABLES does. Until UNLOCK TABLES
@@ -69,42 +87,47 @@ int ha_varve::discard_tablespace()
 {
   THD *thd= ha_thd();
   if (m_is_discarded)
-  {
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_TABLESPACE_MISSING,
-                        ER_THD(thd, ER_TABLESPACE_MISSING), m_name.c_str());
+    warn(thd, ER_TABLESPACE_MISSING, m_name.c_str());
+  if (m_is_discarded && !m_is_unusable)
     return 0;
-  }
   Session *session= Session::of(thd);
-  if (int error= session ? session->wait_for_others(thd, m_table) : HA_ERR_INTERNAL_ERROR)
-    return error;
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
+  if (m_table)
+    if (int error= session->wait_for_others(thd, m_table))
+      return error;
   close_table();
   const varve_code code= varve_table_discard(db, m_name.c_str(), foreign_key_checks(thd));
   if (code)
   {
     // In the server's words, as for InnoDB.
     const int error= code == VARVE_TABLE_IS_REFERENCED ? handler_code(code) : report(thd, code);
-    if (open_table())
+    if (m_is_unusable || open_table())
       table->mark_table_for_reopen();
     return error;
   }
   forget_statistics(m_name);
   m_is_discarded= true;
+  m_is_unusable= false;
   return 0;
 }
 
 int ha_varve::import_tablespace()
 {
   THD *thd= ha_thd();
-  if (!m_is_discarded)
-  {
-    my_error(ER_TABLESPACE_EXISTS, MYF(0), m_name.c_str());
-    return HA_ERR_TABLE_EXIST;
-  }
   Session *session= Session::of(thd);
   if (!session)
     return HA_ERR_INTERNAL_ERROR;
   session->heed_kill(thd);
-  const varve_code code= varve_table_import(db, session->txn(), m_name.c_str());
+  if (m_is_unusable)
+    table->mark_table_for_reopen();
+  const varve_code code= m_is_discarded ? varve_table_import(db, session->txn(), m_name.c_str())
+                                        : VARVE_ALREADY_EXISTS;
+  if (code == VARVE_ALREADY_EXISTS)
+  {
+    my_error(ER_TABLESPACE_EXISTS, MYF(0), m_name.c_str());
+    return HA_ERR_TABLE_EXIST;
+  }
   if (code == VARVE_SCHEMA_MISMATCH)
   {
     my_error(ER_TABLE_SCHEMA_MISMATCH, MYF(0), varve_last_error());
@@ -130,8 +153,7 @@ int ha_varve::truncate_discarded()
   THD *thd= ha_thd();
   if (varve_code code= varve_table_truncate(db, m_name.c_str(), foreign_key_checks(thd)))
     return report(thd, code);
-  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_TABLESPACE_DISCARDED,
-                      ER_THD(thd, ER_TABLESPACE_DISCARDED), table_share->table_name.str);
+  warn(thd, ER_TABLESPACE_DISCARDED, table_share->table_name.str);
   forget_discarded();
   return 0;
 }
@@ -140,6 +162,10 @@ int ha_varve::truncate_discarded()
 bool ha_varve::refuses_alter()
 {
   if (m_is_discarded)
+  {
+    // OPTIMIZE TABLE shows both.
+    warn(ha_thd(), ER_TABLESPACE_DISCARDED, table_share->table_name.str);
     print_error(HA_ERR_TABLESPACE_MISSING, MYF(0));
+  }
   return m_is_discarded;
 }

@@ -230,14 +230,35 @@ impl Ddl {
         self.make_usable(self.begin(), &def, |_, _| Ok(()))
     }
 
-    /// Gives a table whose rows were discarded those of the file that lies in its place. `trx` is new: its
-    /// interrupt ends the import.
+    /// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its place.
+    /// `trx` is new: its interrupt ends the import.
     pub fn import_table(&self, name: &str, trx: Transaction) -> Result<()> {
         self.core.check_writable()?;
-        let def = self.discarded(name)?;
+        let found = self.core.tables.get(name).map(drop);
+        let lost = self.core.tables.broken(name).filter(|_| found.is_err());
+        let lost = lost.filter(|broken| self.has_lost_file(name, broken));
+        let mut def = match lost.as_ref().and_then(|broken| broken.def.clone()) {
+            Some(def) => def,
+            None => self.discarded(name)?,
+        };
         let source = Source::open(self, name)?;
         def.check_importable(&source.def)?;
+        if let Some(broken) = lost {
+            self.discard_broken(name, &broken, ForeignKeyChecks::Off)?;
+            def = self.discarded(name)?;
+        }
         self.make_usable(trx, &def, |trx, made| self.fill_from(trx, &source, made))
+    }
+
+    /// Whether what lies in the place of a table's file, if anything, is another's.
+    fn has_lost_file(&self, name: &str, broken: &BrokenTable) -> bool {
+        let Some(def) = broken.def.as_ref().filter(|def| !def.discarded) else {
+            return false;
+        };
+        match self.spaces.inspect(&table_path(name)) {
+            Ok(header) => header.intro.space != def.space || header.table != def.id,
+            Err(e) => matches!(e, Error::Io { .. }),
+        }
     }
 
     /// Makes a table in the place of one that was discarded, with the rows that `fill` gives it.
