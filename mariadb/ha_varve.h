@@ -244,7 +244,8 @@ private:
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;
   varve_table *m_table;
-  // It was opened while it had no rows (import.cc); or, to be discarded or imported, while it could not be used.
+  // It was opened while it had no rows (import.cc); or, to be discarded or imported, while it could not be
+  // used.
   bool m_is_discarded= false, m_is_unusable= false;
   // Keeps its file as it is until UNLOCK TABLES.
   varve_export *m_export= nullptr;

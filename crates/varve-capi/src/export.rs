@@ -60,9 +60,11 @@ pub unsafe extern "C" fn varve_export_end(export: *mut varve_export) {
     drop(unsafe { Box::from_raw(export) });
 }
 
-/// Takes a table's rows and its file away, durably, and keeps its definition. The caller sees to it that
-/// nobody uses it. It can't be opened then (VARVE_DISCARDED), but have a file imported, or be dropped.
-/// VARVE_DISCARDED: it has no rows. VARVE_UNSUPPORTED: a temporary table.
+/// Takes a table's rows and its file away, durably, and keeps its definition; also if it can't be used. The
+/// caller sees to it that nobody uses it. It can't be opened then (VARVE_DISCARDED), but have a file
+/// imported, or be emptied, renamed or dropped. The file that waits to be imported is left alone until then,
+/// is renamed and dropped with the table, and keeps it from being emptied. VARVE_DISCARDED: it has no rows.
+/// VARVE_UNSUPPORTED: a temporary table.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_discard(
     db: *const varve_db,
@@ -79,12 +81,12 @@ pub unsafe extern "C" fn varve_table_discard(
     })
 }
 
-/// Gives a table whose rows were discarded those of the file that lies in its place, "schema/table.vdt" in
-/// the data directory, durably: a copy of one that was exported, or of one of a database that was closed
-/// cleanly. The file is removed. An interrupt of `txn`, unless it is null, ends it with VARVE_INTERRUPTED.
-/// Views that are older than that don't read the table (VARVE_DEFINITION_CHANGED). VARVE_ALREADY_EXISTS: the
-/// table has its rows; VARVE_SCHEMA_MISMATCH: the file is another table's; VARVE_CORRUPT: it is damaged;
-/// VARVE_IO: it is not there. Table and file are as they were then.
+/// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its place,
+/// "schema/table.vdt" in the data directory, durably: a copy of one that was exported, or of one of a
+/// database that was closed cleanly. The file is removed. An interrupt of `txn`, unless it is null, ends it
+/// with VARVE_INTERRUPTED. Views that are older than that don't read the table (VARVE_DEFINITION_CHANGED).
+/// VARVE_ALREADY_EXISTS: the table has its rows; VARVE_SCHEMA_MISMATCH: the file is another table's;
+/// VARVE_CORRUPT: it is damaged; VARVE_IO: it is not there. Table and file are as they were then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_import(
     db: *const varve_db,

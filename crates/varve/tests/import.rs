@@ -240,6 +240,32 @@ fn an_exported_file_stays_as_it_is() {
     );
 }
 
+/// Whoever exports a small table does not wait for the pages of others.
+#[test]
+fn an_export_writes_the_pages_of_its_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let requested = || {
+        let name = "buffer_flush_requested_total_pages";
+        let metrics = db.metrics();
+        let metric = metrics.iter().find(|m| m.name == name);
+        metric.unwrap().value
+    };
+    let [big, small] = ["s/big", "s/small"].map(|name| db.create_table(&definition(name)).unwrap());
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 1..=3000 {
+        let row = [Value::Int(id), Value::Null, Value::Bytes(vec![1; 1000])];
+        big.put(&mut trx, &row).unwrap();
+    }
+    let row = [Value::Int(1), Value::Null, Value::Null];
+    small.put(&mut trx, &row).unwrap();
+    trx.commit().unwrap();
+    let before = requested();
+    drop(export(&db, "s/small"));
+    let written = requested() - before;
+    assert!(written < 20, "{written}");
+}
+
 /// IMPORT-1, also through a clean restart and a crash, and with a file that waits in its place, which is a
 /// copy of a table that is there (IMPORT-2).
 #[test]

@@ -59,8 +59,10 @@ impl Database {
         })
     }
 
-    /// Takes a table's rows and its file away, and keeps its definition, once no transaction uses it. The
-    /// table is of no use then (`TablespaceDiscarded`) but to import a file, or to be dropped.
+    /// Takes a table's rows and its file away, and keeps its definition, once no transaction uses it; also if
+    /// it can't be used. The table is of no use then (`TablespaceDiscarded`) but to import a file, or to be
+    /// emptied, renamed or dropped. The file that waits to be imported is left alone until then, is renamed
+    /// and dropped with the table, and keeps it from being emptied (`AlreadyExists`).
     ///
     /// # Errors
     ///
@@ -70,7 +72,7 @@ impl Database {
         self.inner.ddl.discard_table(name, checks)
     }
 
-    /// Gives a table whose rows were discarded those of a file that somebody has put in its place,
+    /// Gives a table whose rows were discarded, or whose file is lost, those of a file that is in its place,
     /// `schema/table.vdt` in the data directory: a copy of an exported file, or one of a database that was
     /// closed cleanly. The rows are copied, with indexes of their own, and the file is removed. Consistent
     /// views that are older than that don't read the table (`DefinitionChanged`). Foreign keys are not

@@ -3,10 +3,10 @@
 //!
 //! **Discarding** gives the table a definition that says so, in the numbers of a table and a tablespace that
 //! never were. The old file first gets a name of its own, `.discarded-` and its number, and goes with the
-//! commit, which has decided it, as that of a table that is dropped (DDL-3). A mark says that what lies in the
-//! file's old place from then on is a user's (SP-13). A crash before the commit leaves a file whose name is not
-//! its table's, and the next start renames it; one after it leaves a file that redo removes. A table whose file
-//! is damaged or lost is discarded, too.
+//! commit, which has decided it, as that of a table that is dropped (DDL-3). A mark says that what lies in
+//! the file's old place from then on is a user's (SP-13). A crash before the commit leaves a file whose name
+//! is not its table's, and the next start renames it; one after it leaves a file that redo removes. A table
+//! whose file is damaged or lost is discarded, too.
 //!
 //! **Importing** reads the file as `varve dump` does (`table/file.rs`), and loads its rows into a table of
 //! their own, `#rebuild-` and a number, with the definition of the table that waits. No page is taken over.
@@ -26,8 +26,9 @@
 //! - **IMPORT-1** A table is discarded if and only if its stored definition says so. Nobody opens it, and all
 //!   that can be done with it is to import a file, to empty it, which gives it a new one, and to rename or
 //!   drop it, with a file that waits.
-//! - **IMPORT-2** The place of a discarded table's file is marked (SP-13) from before the definition is committed
-//!   until it is changed. So what a user puts there is never opened as a tablespace, whatever its header says.
+//! - **IMPORT-2** The place of a discarded table's file is marked (SP-13) from before the definition is
+//!   committed until it is changed. So what a user puts there is never opened as a tablespace, whatever its
+//!   header says.
 //! - **IMPORT-3** A row is imported only if all pages of the file were read, with their right checksums, and
 //!   the leaves have all keys from the first to the last.
 
@@ -73,8 +74,8 @@ impl Ddl {
         Ok(())
     }
 
-    /// The same if the file is damaged or not there. One in its place that is another's stays: it may be there
-    /// to be imported.
+    /// The same if the file is damaged or not there. One in its place that is another's stays: it may be
+    /// there to be imported.
     fn discard_broken(
         &self,
         name: &str,
@@ -181,8 +182,8 @@ impl Ddl {
         removed.and_then(|()| self.spaces.stop_awaiting(&path))
     }
 
-    /// Gives a table whose rows were discarded another name, with a file that lies in its place to be imported.
-    /// Nobody refers to it.
+    /// Gives a table whose rows were discarded another name, with a file that lies in its place to be
+    /// imported. Nobody refers to it.
     pub(super) fn rename_discarded(
         &self,
         from: &str,
@@ -230,8 +231,8 @@ impl Ddl {
         self.make_usable(self.begin(), &def, |_, _| Ok(()))
     }
 
-    /// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its place.
-    /// `trx` is new: its interrupt ends the import.
+    /// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its
+    /// place. `trx` is new: its interrupt ends the import.
     pub fn import_table(&self, name: &str, trx: Transaction) -> Result<()> {
         self.core.check_writable()?;
         let found = self.core.tables.get(name).map(drop);

@@ -44,8 +44,8 @@
 //!   away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the
 //!   beginning.
 //!
-//! The room for `TRUNCATE TABLE` is in `spare` (SP-10). How large files go is in `removal` (SP-11, SP-12). Where
-//! users put files to be imported is in `awaited` (SP-13).
+//! The room for `TRUNCATE TABLE` is in `spare` (SP-10). How large files go is in `removal` (SP-11, SP-12).
+//! Where users put files to be imported is in `awaited` (SP-13).
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
 //! never synced. `unlogged` says what happens when it can't be written or read.
