@@ -307,11 +307,11 @@ impl Spaces {
     }
 
     fn look_into(&self, path: &str) -> Result<(Arc<dyn DiskFile>, FileHeader)> {
-        self.check_not_awaited(path)?;
         let full = self.dir.join(path);
         let open = || self.disk.open(&full, OpenMode::Existing);
         let file = self.files.with_means(open);
         let file = file.map_err(|e| self.not_opened(&full, e))?;
+        self.check_not_awaited(path)?;
         let header = FileHeader::read(&*file)?;
         Ok((file, header))
     }
