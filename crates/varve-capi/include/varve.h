@@ -952,22 +952,19 @@ enum varve_code varve_export_begin(const struct varve_db *db,
 void varve_export_end(struct varve_export *export_);
 
 // Takes a table's rows and its file away, durably, and keeps its definition; also if it can't be used. The
-// caller sees to it that nobody uses it. It can't be opened then (VARVE_DISCARDED), but have a file imported,
-// or be emptied, renamed or dropped. The file that waits to be imported is left alone until then, is renamed
-// and dropped with the table, and keeps it from being emptied. VARVE_DISCARDED: it has no rows. VARVE_UNSUPPORTED: a temporary table.
-enum varve_code varve_table_discard(const struct varve_db *db,
-                                    const char *name,
-                                    enum varve_foreign_key_checks checks);
+// caller sees to it that nobody uses it. It can't be opened then (VARVE_DISCARDED), but have a file
+// imported, or be emptied, renamed or dropped. The file that waits to be imported is left alone until then,
+// is renamed and dropped with the table, and keeps it from being emptied. VARVE_DISCARDED: it has no rows.
+// VARVE_UNSUPPORTED: a temporary table.
+enum varve_code varve_table_discard(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
 
-// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its place, "schema/table.vdt" in
-// the data directory, durably: a copy of one that was exported, or of one of a database that was closed
-// cleanly. The file is removed. An interrupt of `txn`, unless it is null, ends it with VARVE_INTERRUPTED.
-// Views that are older than that don't read the table (VARVE_DEFINITION_CHANGED). VARVE_ALREADY_EXISTS: the
-// table has its rows; VARVE_SCHEMA_MISMATCH: the file is another table's; VARVE_CORRUPT: it is damaged;
-// VARVE_IO: it is not there. Table and file are as they were then.
-enum varve_code varve_table_import(const struct varve_db *db,
-                                   const struct varve_txn *txn,
-                                   const char *name);
+// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its place,
+// "schema/table.vdt" in the data directory, durably: a copy of one that was exported, or of one of a
+// database that was closed cleanly. The file is removed. An interrupt of `txn`, unless it is null, ends it
+// with VARVE_INTERRUPTED. Views that are older than that don't read the table (VARVE_DEFINITION_CHANGED).
+// VARVE_ALREADY_EXISTS: the table has its rows; VARVE_SCHEMA_MISMATCH: the file is another table's;
+// VARVE_CORRUPT: it is damaged; VARVE_IO: it is not there. Table and file are as they were then.
+enum varve_code varve_table_import(const struct varve_db *db, const struct varve_txn *txn, const char *name);
 
 // Changes how pages are written, from now on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_flush(const struct varve_db *db, const struct varve_flush_options *options);

@@ -341,10 +341,22 @@ fn value_source() -> varve_value_source {
         }
         n.is_multiple_of(2)
     }
+    unsafe extern "C" fn instead_of_null(
+        _: *mut c_void,
+        _: *const c_char,
+        column: u32,
+        _: u64,
+        out: *mut varve_value,
+    ) -> bool {
+        // SAFETY: there is room for one value.
+        unsafe { out.write(varve_value::of(Some(b"z"))) };
+        column.is_multiple_of(2)
+    }
     varve_value_source {
         context: null_mut(),
         statement_time: time,
         computed,
+        instead_of_null,
     }
 }
 

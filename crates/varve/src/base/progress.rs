@@ -126,7 +126,9 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    fn watched() -> (Watch, Arc<Mutex<Vec<(u64, u64)>>>) {
+    type Told = Arc<Mutex<Vec<(u64, u64)>>>;
+
+    fn watched() -> (Watch, Told) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let to = seen.clone();
         let watch = Watch::new(move |p| to.lock().unwrap().push((p.done, p.estimated)));

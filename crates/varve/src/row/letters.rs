@@ -293,7 +293,7 @@ impl Forms {
     }
 
     /// The bits of the next text; `None` if it has none.
-    pub fn next(&mut self) -> Option<u8> {
+    pub fn next_bits(&mut self) -> Option<u8> {
         let mask = ((1 << self.width) - 1) << self.at;
         let has_bits = self.at + self.width <= u8::BITS;
         self.at += self.width;
@@ -303,13 +303,13 @@ impl Forms {
     /// The form of the next text.
     pub fn take(&mut self) -> u8 {
         let at = self.at;
-        self.next().map_or(0, |mask| (self.bits & mask) >> at)
+        self.next_bits().map_or(0, |mask| (self.bits & mask) >> at)
     }
 
     /// Sets the form of the next text, if it has bits, to what `form` says is at most the number it gets.
     pub(super) fn set(&mut self, form: impl FnOnce(u8) -> u8) {
         let at = self.at;
-        if let Some(mask) = self.next() {
+        if let Some(mask) = self.next_bits() {
             self.bits = self.bits & !mask | form((mask >> at).min(FIRST)) << at;
         }
     }

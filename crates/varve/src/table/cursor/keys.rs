@@ -118,7 +118,7 @@ impl KeyReads {
             for (part, KeyPart { column, .. }) in def.parts.iter().enumerate() {
                 let column = *column;
                 let kind = match open.codec.readable(part) {
-                    Readable::InForm => forms.next().map(DoubtKind::Form),
+                    Readable::InForm => forms.next_bits().map(DoubtKind::Form),
                     Readable::UnlessZero => {
                         let is_clustered = n == 1 || own.is_none();
                         Some(DoubtKind::Zero { is_clustered, part })
