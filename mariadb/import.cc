@@ -21,7 +21,7 @@ static void warn(THD *thd, uint number, const char *name)
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, number, ER_THD(thd, number), name);
 }
 
-// What open does if the tablespace was discarded.
+// What open does if the tablespace was discarded, or is to be though it can't be used.
 int ha_varve::open_discarded()
 {
   if (m_is_unusable)
