@@ -124,7 +124,9 @@ fn keys(format: &RowFormat, codec: &KeyCodec, row: &Row) -> Option<Vec<u8>> {
     for (n, column) in codec.columns().enumerate() {
         let want = match codec.readable(n) {
             Readable::No => None,
-            Readable::InForm => datums[column].filter(|_| of_texts.take() != 0),
+            Readable::InForm => Some(of_texts.take())
+                .filter(|f| *f != 0)
+                .and(datums[column]),
             Readable::UnlessZero if codec.is_zero(&key, n).expect("just encoded") => continue,
             Readable::UnlessZero | Readable::Always => datums[column],
         };

@@ -159,13 +159,13 @@ mod tests {
             (0, b'X', "damaged"),
             (
                 8,
-                8,
-                "format version 8, this program reads versions 4 to 7; it was made by a newer",
+                9,
+                "format version 9, this program reads versions 4 to 8; it was made by a newer",
             ),
             (
                 8,
                 3,
-                "format version 3, this program reads versions 4 to 7; it was made by a program from before",
+                "format version 3, this program reads versions 4 to 8; it was made by a program from before",
             ),
             (11, 1, "newer program"),
             (36, 2, "checksum kind 2"),

@@ -285,7 +285,7 @@ proptest! {
             let want = match codec.readable(i) {
                 Readable::No => None,
                 // KEY-6.
-                Readable::InForm => stored.filter(|_| of_texts.take() != 0),
+                Readable::InForm => Some(of_texts.take()).filter(|form| *form != 0).and(stored),
                 Readable::Always | Readable::UnlessZero => stored,
             };
             let is_float = codec.readable(i) == Readable::UnlessZero;
