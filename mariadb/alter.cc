@@ -131,7 +131,8 @@ static bool may_refuse_rows(const Alter_inplace_info *alter)
   for (uint i= 0; i < alter->index_add_count; i++)
   {
     const KEY &key= alter->key_info_buffer[alter->index_add_buffer[i]];
-    if ((key.flags & HA_NOSAME) && (alter->ignore || key.without_overlaps))
+    const bool is_asked= (key.flags & HA_NOSAME) && (alter->ignore || key.without_overlaps);
+    if (is_asked || key.algorithm == HA_KEY_ALG_LONG_HASH)
       return true;
   }
   return false;
@@ -184,6 +185,15 @@ static bool has_indexed_virtual(const TABLE *form)
 {
   for (Field **at= form->field; *at; at++)
     if (!(*at)->stored_in_db() && is_stored(form, *at))
+      return true;
+  return false;
+}
+
+// Whether rows have values that are computed of others.
+static bool stores_computed(const TABLE *form)
+{
+  for (Field **at= form->field; *at; at++)
+    if ((*at)->vcol_info && is_stored(form, *at))
       return true;
   return false;
 }
@@ -265,6 +275,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  // What is computed of a value that was NULL has to be computed anew, and may be a duplicate then.
+  if (!without_null.empty() && (!ha_thd()->is_strict_mode() || alter->ignore) && stores_computed(table))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said. It takes some options
   // for changes of rows.
   const alter_table_operations flags= alter->handler_flags;
