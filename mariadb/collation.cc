@@ -388,6 +388,7 @@ bool collation_usable(CHARSET_INFO *charset)
   return known_collation(charset);
 }
 
+// Never to be changed for a character set: entries of indexes are read by it.
 static varve_letters letters_of(CHARSET_INFO *charset)
 {
   if (charset->mbmaxlen == 1)

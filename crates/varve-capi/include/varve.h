@@ -399,7 +399,8 @@ typedef struct varve_collation {
   // `pad_weight` is that of a space. 0 for NO PAD. `weights` never pads.
   uint8_t pad_unit;
   uint8_t pad_weight[4];
-  // How characters are stored. If that is known, entries of indexes may give texts back.
+  // How characters are stored. If that is known, entries of indexes may give texts back. Of an id that
+  // indexes have been made with it must never become another one.
   enum varve_letters letters;
   // The functions' first argument.
   void *context;

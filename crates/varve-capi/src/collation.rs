@@ -43,7 +43,8 @@ pub struct varve_collation {
     /// `pad_weight` is that of a space. 0 for NO PAD. `weights` never pads.
     pub pad_unit: u8,
     pub pad_weight: [u8; 4],
-    /// How characters are stored. If that is known, entries of indexes may give texts back.
+    /// How characters are stored. If that is known, entries of indexes may give texts back. Of an id that
+    /// indexes have been made with it must never become another one.
     pub letters: MaybeUninit<varve_letters>,
     /// The functions' first argument.
     pub context: *mut c_void,

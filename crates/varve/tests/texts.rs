@@ -7,6 +7,7 @@
 #[path = "support/small.rs"]
 mod small;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -336,4 +337,60 @@ fn views_see_their_texts() {
             "seed {seed}"
         );
     }
+}
+
+/// A collation of the caller's, which `varve check` does not know.
+struct Callers;
+
+impl varve::Weigh for Callers {
+    fn weights(&self, text: &[u8], out: &mut Vec<u8>) {
+        out.extend(text.to_ascii_uppercase());
+    }
+
+    fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize {
+        chars.min(text.len())
+    }
+
+    fn letters(&self) -> varve::Letters {
+        varve::Letters::Bytes
+    }
+}
+
+/// Who does not know a collation compares no forms.
+#[test]
+fn unknown_collations_are_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let id = CollationId(77);
+    let collation = varve::Collation::new(id, "mine", "1", varve::Pad::None, Arc::new(Callers));
+    db.register_collation(collation.unwrap()).unwrap();
+    let def = TableDef::new("a/mine")
+        .column("key", ColumnType::text_in(id, 10))
+        .column("n", ColumnType::i64())
+        .column("name", ColumnType::text_in(CollationId::UTF8_CI, 10))
+        .primary(&["key"])
+        .index("by_n", &["n"])
+        .index("by_name", &["name"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for (n, key) in ["small", "CAPITAL", "nO form"].iter().enumerate() {
+        let row = [
+            Value::Text((*key).into()),
+            Value::Int(n as i64),
+            Value::Text("A Name".into()),
+        ];
+        (trx.insert(&table, &def.row(&row).unwrap().datums())).unwrap();
+    }
+    trx.commit().unwrap();
+    assert_eq!(db.check_table(&table).unwrap().errors, [""; 0]);
+    drop(table);
+    db.close().unwrap();
+    let mut damage = Vec::new();
+    varve::offline::check(dir.path(), &mut |finding| {
+        if finding.grade == varve::offline::Grade::Damage {
+            damage.push(finding.to_string());
+        }
+    })
+    .unwrap();
+    assert_eq!(damage, [""; 0]);
 }

@@ -56,7 +56,8 @@ pub trait Weigh: Send + Sync {
     /// How many bytes the first `chars` characters of `text` take, at most `text.len()`.
     fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize;
 
-    /// How characters are stored. If that is known, indexes may give texts back.
+    /// How characters are stored. If that is known, indexes may give texts back. Of a collation that indexes
+    /// use it must never become another one (KEY-7).
     fn letters(&self) -> Letters {
         Letters::Unknown
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result};
 
-use super::letters::{Alphabet, Forms};
+use super::letters::{Alphabet, Forms, Speller};
 use super::memcmp;
 use super::{
     Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
@@ -449,15 +449,46 @@ impl PartCodec {
         form: u8,
         out: &mut Vec<u8>,
     ) -> Result<(usize, bool), Damage> {
-        let mut weights = Vec::new();
-        let (len, is_value) = self.decode(key, form != 0, &mut weights)?;
-        if is_value && !letters.text_of(&weights, form, out) {
-            return Err(Damage::new(
-                "the weights of a text of its form",
-                form.into(),
-            ));
+        let wrong = || Damage::new("the weights of a text of its form", form.into());
+        if let (Kind::Text(collation), Alphabet::Table(table)) = (&self.kind, letters)
+            && let Pad::Space { unit, weight } = collation.pad()
+            && form != 0
+            && table.unit == unit as usize
+        {
+            // The bulk of all texts: letter by letter.
+            let Some(head) = self.value_at(key)? else {
+                return Ok((1, false));
+            };
+            let space = &weight[..unit as usize];
+            let mut speller = Speller::new(table, form);
+            let len = memcmp::get_padded(&key[head..], space, self.flip, |unit| {
+                unit.with(|weight| speller.push(weight, out));
+            })?;
+            return match speller.is_right {
+                true => Ok((head + len, true)),
+                false => Err(wrong()),
+            };
+        }
+        let start = out.len();
+        let (len, is_value) = self.decode(key, form != 0, out)?;
+        if is_value && !letters.spell(start, form, out) {
+            return Err(wrong());
         }
         Ok((len, is_value))
+    }
+
+    /// Where the value begins in a part; `None` if it is NULL.
+    #[inline]
+    fn value_at(&self, key: &[u8]) -> Result<Option<usize>, Damage> {
+        if !self.nullable {
+            return Ok(Some(0));
+        }
+        match key.first().map(|b| b ^ self.flip) {
+            Some(0) => Ok(None),
+            Some(1) => Ok(Some(1)),
+            Some(other) => Err(Damage::new("a NULL mark of 0 or 1", other as usize)),
+            None => Err(Damage::new("a NULL mark", 0)),
+        }
     }
 
     /// Reads the part at the start of `key` into `out`, of a text its weights; how many bytes it took, and
@@ -469,15 +500,9 @@ impl PartCodec {
         readable: bool,
         out: &mut Vec<u8>,
     ) -> Result<(usize, bool), Damage> {
-        let mut head = 0;
-        if self.nullable {
-            match key.first().map(|b| b ^ self.flip) {
-                Some(0) => return Ok((1, false)),
-                Some(1) => head = 1,
-                Some(other) => return Err(Damage::new("a NULL mark of 0 or 1", other as usize)),
-                None => return Err(Damage::new("a NULL mark", 0)),
-            }
-        }
+        let Some(head) = self.value_at(key)? else {
+            return Ok((1, false));
+        };
         let rest = &key[head..];
         let fixed = |len: usize| {
             rest.get(..len)
@@ -512,7 +537,7 @@ impl PartCodec {
                 };
                 let space = &weight[..unit as usize];
                 match readable {
-                    true => memcmp::get_padded(rest, space, self.flip, |b| out.extend(b))?,
+                    true => memcmp::get_padded(rest, space, self.flip, |unit| unit.push_to(out))?,
                     false => memcmp::get_padded(rest, space, self.flip, |_| ())?,
                 }
             }

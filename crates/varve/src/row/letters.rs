@@ -16,10 +16,12 @@
 //! - **KEY-6** An entry's form is what [`Alphabet::form_of`] says of the text in the row's version that the
 //!   entry stands for, or 0. The text that it gives is compared with the row's when it is written, byte by
 //!   byte, so that nothing about a collation is taken on trust.
-//! - **KEY-7** An alphabet never changes while an index uses it: it depends on the weights alone (COL-1), and
-//!   on [`small_letter`], which is frozen with the format.
+//! - **KEY-7** An alphabet never changes while an index uses it: it depends on the weights (COL-1), on
+//!   [`small_letter`], which is frozen with the format, and on [`Letters`], of which callers promise it: no
+//!   fingerprint has them.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::{Collation, Letters};
 
@@ -45,7 +47,7 @@ pub(super) enum Alphabet {
 
 pub(super) struct Table {
     /// Bytes of a weight.
-    unit: usize,
+    pub unit: usize,
     letters: Letters,
     /// By the last one or two bytes of a weight, those before being zero: the small letter and the capital
     /// one, which are the same if it has no case.
@@ -69,15 +71,17 @@ impl Alphabet {
         }
     }
 
-    /// Appends the text with these weights that has this form, which is not 0. False if there is none.
-    pub fn text_of(&self, weights: &[u8], form: u8, out: &mut Vec<u8>) -> bool {
-        match self {
-            Alphabet::Same => {
-                out.extend_from_slice(weights);
-                true
-            }
-            Alphabet::Table(table) => table.text_of(weights, form, out).is_some(),
-        }
+    /// Has the text that has this form, which is not 0, in the place of its weights, which `out` has from
+    /// `start` on. False if there is none.
+    pub fn spell(&self, start: usize, form: u8, out: &mut Vec<u8>) -> bool {
+        let Alphabet::Table(table) = self else {
+            return true;
+        };
+        let end = out.len();
+        let is_spelt = table.append_text(start..end, form, out).is_some();
+        out.copy_within(end.., start);
+        out.truncate(start + out.len() - end);
+        is_spelt
     }
 }
 
@@ -182,28 +186,61 @@ impl Table {
         is_whole.then(|| forms.trailing_zeros() as u8)
     }
 
-    fn text_of(&self, weights: &[u8], form: u8, out: &mut Vec<u8>) -> Option<()> {
-        let (mut begins_word, mut is_first) = (true, true);
-        let mut units = weights.chunks_exact(self.unit);
-        for unit in &mut units {
-            let (small, capital) = self.pair(unit)?;
-            if small == capital {
-                begins_word = true;
-                self.letters.put(small, out);
-                continue;
-            }
-            let is_capital = match form {
-                SMALL => false,
-                CAPITAL => true,
-                WORDS => begins_word,
-                FIRST => is_first,
-                _ => return None,
-            };
-            self.letters
-                .put(if is_capital { capital } else { small }, out);
-            (begins_word, is_first) = (false, false);
+    /// Appends the text of the weights that `out` has there.
+    fn append_text(&self, weights: Range<usize>, form: u8, out: &mut Vec<u8>) -> Option<()> {
+        // Letters of ASCII, which most are.
+        out.reserve(weights.len() / self.unit);
+        let mut speller = Speller::new(self, form);
+        for at in weights.clone().step_by(self.unit) {
+            let mut unit = [0; 3];
+            let unit = &mut unit[..self.unit];
+            unit.copy_from_slice(out[..weights.end].get(at..at + self.unit)?);
+            speller.push(unit, out);
         }
-        units.remainder().is_empty().then_some(())
+        speller.is_right.then_some(())
+    }
+}
+
+/// Writes a text letter by letter.
+pub(super) struct Speller<'a> {
+    table: &'a Table,
+    form: u8,
+    begins_word: bool,
+    is_first: bool,
+    /// All weights had letters, and the form is one.
+    pub is_right: bool,
+}
+
+impl<'a> Speller<'a> {
+    pub fn new(table: &'a Table, form: u8) -> Speller<'a> {
+        Speller {
+            table,
+            form,
+            begins_word: true,
+            is_first: true,
+            is_right: (SMALL..=FIRST).contains(&form),
+        }
+    }
+
+    #[inline]
+    pub fn push(&mut self, weight: &[u8], out: &mut Vec<u8>) {
+        let Some((small, capital)) = self.table.pair(weight) else {
+            self.is_right = false;
+            return;
+        };
+        let has_case = small != capital;
+        let is_capital = match self.form {
+            CAPITAL => true,
+            WORDS => self.begins_word,
+            FIRST => self.is_first,
+            _ => false,
+        };
+        self.begins_word = !has_case;
+        self.is_first &= !has_case;
+        match if is_capital { capital } else { small } {
+            letter @ 0..0x80 => out.push(letter as u8),
+            letter => self.table.letters.put(letter, out),
+        }
     }
 }
 
@@ -294,10 +331,11 @@ impl Forms {
 
     /// The bits of the next text; `None` if it has none.
     pub fn next_bits(&mut self) -> Option<u8> {
-        let mask = ((1 << self.width) - 1) << self.at;
-        let has_bits = self.at + self.width <= u8::BITS;
-        self.at += self.width;
-        has_bits.then_some(mask as u8)
+        let at = self.at;
+        (at + self.width <= u8::BITS).then(|| {
+            self.at += self.width;
+            ((1u8 << self.width) - 1) << at
+        })
     }
 
     /// The form of the next text.
@@ -386,16 +424,16 @@ mod tests {
             let without_first = if form == FIRST { 0 } else { form };
             let at_most = alphabet.form_of(&weights, text.as_bytes(), WORDS);
             assert_eq!(at_most, without_first, "{text}");
-            let mut back = Vec::new();
+            let mut back = [b"before", &weights[..]].concat();
             if form > 0 {
-                assert!(alphabet.text_of(&weights, form, &mut back), "{text}");
-                assert_eq!(String::from_utf8(back).unwrap(), text);
+                assert!(alphabet.spell(6, form, &mut back), "{text}");
+                assert_eq!(String::from_utf8(back).unwrap(), format!("before{text}"));
             }
         }
-        let mut out = Vec::new();
-        assert!(!alphabet.text_of(&[0xd8, 0], SMALL, &mut out), "no letter");
-        assert!(!alphabet.text_of(&[0], SMALL, &mut out), "half a letter");
-        assert!(!alphabet.text_of(&[0, b'A'], 5, &mut out), "no form");
+        let spell = |weights: &[u8], form| alphabet.spell(0, form, &mut weights.to_vec());
+        assert!(!spell(&[0xd8, 0], SMALL), "no letter");
+        assert!(!spell(&[0], SMALL), "half a letter");
+        assert!(!spell(&[0, b'A'], 5), "no form");
     }
 
     /// KEY-7: the tables of the library's own collations, and of the pairs, are those that they have always
@@ -459,6 +497,7 @@ mod tests {
             (2, &[4, 4]),
             (3, &[3, 3, 3]),
             (5, &[3, 3, 3, 0, 0]),
+            (33, &[3, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         ] {
             let mut forms = Forms::new(texts, 3);
             want.iter().for_each(|_| forms.set(|most| most));

@@ -259,15 +259,31 @@ fn insert_marks<const N: usize>(
 
 /// The bytes of a unit that is read.
 pub(super) struct Flipped<'a> {
-    bytes: std::slice::Iter<'a, u8>,
+    bytes: &'a [u8],
     flip: u8,
 }
 
-impl Iterator for Flipped<'_> {
-    type Item = u8;
+impl Flipped<'_> {
+    /// Gives them to `see`.
+    #[inline]
+    pub fn with(self, see: impl FnOnce(&[u8])) {
+        match (self.flip, self.bytes) {
+            (0, bytes) => see(bytes),
+            (flip, bytes) => {
+                let mut unit = [0; 4];
+                let flipped = unit.iter_mut().zip(bytes);
+                flipped.for_each(|(to, from)| *to = from ^ flip);
+                see(&unit[..bytes.len()]);
+            }
+        }
+    }
 
-    fn next(&mut self) -> Option<u8> {
-        self.bytes.next().map(|b| b ^ self.flip)
+    #[inline]
+    pub fn push_to(self, out: &mut Vec<u8>) {
+        match self.flip {
+            0 => out.extend_from_slice(self.bytes),
+            flip => out.extend(self.bytes.iter().map(|b| b ^ flip)),
+        }
     }
 }
 
@@ -298,10 +314,7 @@ pub(super) fn get_padded<'a>(
                 }
             }
         }
-        put(Flipped {
-            bytes: unit.iter(),
-            flip,
-        });
+        put(Flipped { bytes: unit, flip });
         in_run = is_space;
     }
     Err(Damage::new("the end of a key part", src.len()))
@@ -390,7 +403,7 @@ mod tests {
             for flip in [0, 0xff] {
                 let src: Vec<u8> = ea.iter().chain(b"tail").map(|x| x ^ flip).collect();
                 let mut back = Vec::new();
-                let len = get_padded(&src, &space, flip, |unit| back.extend(unit));
+                let len = get_padded(&src, &space, flip, |unit| unit.push_to(&mut back));
                 prop_assert_eq!(len, Ok(ea.len()));
                 let kept = a.len() - a.rchunks(unit).take_while(|u| *u == space).count() * unit;
                 prop_assert_eq!(&back, &a[..kept]);
