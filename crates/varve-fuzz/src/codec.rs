@@ -127,7 +127,7 @@ fn keys(format: &RowFormat, codec: &KeyCodec, row: &Row) -> Option<Vec<u8>> {
             Readable::InForm => Some(of_texts.take())
                 .filter(|f| *f != 0)
                 .and(datums[column]),
-            Readable::UnlessZero if codec.is_zero(&key, n).expect("just encoded") => continue,
+            Readable::UnlessZero if codec.has_zero(&key, 1 << n).expect("just encoded") => continue,
             Readable::UnlessZero | Readable::Always => datums[column],
         };
         assert_eq!(out.get(n), want, "part {n}");
@@ -152,9 +152,7 @@ fn hostile(format: &RowFormat, codec: &KeyCodec, bytes: &[u8]) {
     let mut forms = Forms::new(codec.texts(), flags);
     let _ = codec.decode(bytes, &mut forms, &mut out);
     let decoded = codec.own_len(bytes);
-    for part in 0..codec.len() {
-        let _ = codec.is_zero(bytes, part);
-    }
+    let _ = codec.has_zero(bytes, u32::MAX);
     let ended = codec.part_ends(bytes, 0, &mut ends);
     assert_eq!(decoded.ok(), ended.ok().map(|()| ends[ends.len() - 1]));
     let mut fields = Vec::new();

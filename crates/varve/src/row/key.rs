@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result};
 
-use super::letters::{Alphabet, Forms, Speller};
+use super::letters::{Alphabet, Forms, Recognizer, Speller};
 use super::memcmp;
 use super::{
     Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
@@ -46,10 +46,15 @@ pub const MAX_KEY_PARTS: usize = 32;
 /// More than the longest character of any character set has.
 const MAX_CHAR_BYTES: usize = 8;
 
+/// Bytes of a part that is NULL.
+const NULL_LEN: usize = 1;
+
 /// Encodes and decodes the keys of one index.
 #[derive(Clone, Debug)]
 pub struct KeyCodec {
     pub(super) parts: Vec<PartCodec>,
+    /// See `texts`.
+    texts: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -133,9 +138,9 @@ impl KeyCodec {
                 def: def.clone(),
             })
         };
-        Ok(KeyCodec {
-            parts: parts.iter().map(part).collect::<Result<_>>()?,
-        })
+        let parts: Vec<_> = parts.iter().map(part).collect::<Result<_>>()?;
+        let texts = parts.iter().filter(|part| part.letters.is_some()).count();
+        Ok(KeyCodec { parts, texts })
     }
 
     /// Whether keys can be made of rows: not without the collation of a column (COL-2).
@@ -250,8 +255,7 @@ impl KeyCodec {
 
     /// How many parts are texts that have a form.
     pub fn texts(&self) -> usize {
-        let texts = self.parts.iter().filter(|part| part.letters.is_some());
-        texts.count()
+        self.texts
     }
 
     /// Sets the forms of the texts in `key`, which was made of these values (KEY-6).
@@ -261,40 +265,53 @@ impl KeyCodec {
         column: impl Fn(usize) -> Datum<'a>,
         forms: &mut Forms,
     ) -> Result<(), Damage> {
-        let (mut at, mut texts) = (0, self.texts());
-        let mut weights = Vec::new();
+        // Those without bits are not looked at.
+        let mut texts = self.texts.min(forms.left());
+        let (mut at, mut unused) = (0, Vec::new());
         for part in &self.parts {
             if texts == 0 {
                 break;
             }
-            weights.clear();
             let rest = &key[at..];
-            at += match &part.letters {
-                Some(letters) => {
-                    texts -= 1;
-                    let (len, _) = part.decode(rest, true, &mut weights)?;
-                    forms.set(|most| match column(part.column) {
-                        Some(text) => letters.form_of(&weights, text, most),
-                        // NULL is read as such.
-                        None => 1,
-                    });
-                    len
+            let Some(letters) = &part.letters else {
+                at += part.decode(rest, false, &mut unused)?.0;
+                continue;
+            };
+            texts -= 1;
+            at += match column(part.column) {
+                Some(text) => {
+                    let mut recognizer = Recognizer::new(letters, text, forms.most());
+                    let weights = part.weights(rest, letters.unit(), |w| recognizer.push(w))?;
+                    forms.set(recognizer.form());
+                    weights.map_or(NULL_LEN, |(len, _)| len)
                 }
-                None => part.decode(rest, false, &mut weights)?.0,
+                // It is read as such.
+                None => {
+                    forms.set(1);
+                    NULL_LEN
+                }
             };
         }
         Ok(())
     }
 
-    /// Is the value of part `part` in `key` a floating-point zero? Total on any bytes.
-    pub fn is_zero(&self, key: &[u8], part: usize) -> Result<bool, Damage> {
+    /// Is one of the floating-point values in `key`, of those parts whose bits are set, zero? Total on any
+    /// bytes.
+    pub fn has_zero(&self, key: &[u8], parts: u32) -> Result<bool, Damage> {
         let (mut at, mut value) = (0, Vec::new());
-        for part in &self.parts[..part] {
-            at += part.decode(&key[at..], false, &mut value)?.0;
+        for (n, part) in self.parts.iter().enumerate() {
+            if parts >> n == 0 {
+                break;
+            }
+            let is_asked = parts >> n & 1 != 0;
+            value.clear();
+            let (len, is_value) = part.decode(&key[at..], is_asked, &mut value)?;
+            if is_value && is_asked && value.iter().all(|b| *b == 0) {
+                return Ok(true);
+            }
+            at += len;
         }
-        value.clear();
-        let (_, is_value) = self.parts[part].decode(&key[at..], true, &mut value)?;
-        Ok(is_value && value.iter().all(|b| *b == 0))
+        Ok(false)
     }
 
     /// How many bytes the own parts of `key` take. Total on any bytes.
@@ -449,32 +466,51 @@ impl PartCodec {
         form: u8,
         out: &mut Vec<u8>,
     ) -> Result<(usize, bool), Damage> {
-        let wrong = || Damage::new("the weights of a text of its form", form.into());
-        if let (Kind::Text(collation), Alphabet::Table(table)) = (&self.kind, letters)
-            && let Pad::Space { unit, weight } = collation.pad()
-            && form != 0
-            && table.unit == unit as usize
-        {
-            // The bulk of all texts: letter by letter.
-            let Some(head) = self.value_at(key)? else {
-                return Ok((1, false));
-            };
-            let space = &weight[..unit as usize];
-            let mut speller = Speller::new(table, form);
-            let len = memcmp::get_padded(&key[head..], space, self.flip, |unit| {
-                unit.with(|weight| speller.push(weight, out));
-            })?;
-            return match speller.is_right {
-                true => Ok((head + len, true)),
-                false => Err(wrong()),
-            };
+        if form == 0 {
+            return self.decode(key, false, out);
         }
-        let start = out.len();
-        let (len, is_value) = self.decode(key, form != 0, out)?;
-        if is_value && !letters.spell(start, form, out) {
-            return Err(wrong());
+        let mut speller = Speller::new(letters, form);
+        let weights = self.weights(key, letters.unit(), |weight| speller.push(weight, out))?;
+        match weights {
+            None => Ok((NULL_LEN, false)),
+            Some((len, true)) if speller.is_right => Ok((len, true)),
+            _ => Err(Damage::new(
+                "the weights of a text of its form",
+                form.into(),
+            )),
         }
-        Ok((len, is_value))
+    }
+
+    /// Shows the weights of the text at the start of `key`, `unit` bytes (1 to 3) at a time. `None` if it is
+    /// NULL; else how many bytes it takes, and whether no part of a weight is left over.
+    #[inline]
+    fn weights(
+        &self,
+        key: &[u8],
+        unit: usize,
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<Option<(usize, bool)>, Damage> {
+        let Some(head) = self.value_at(key)? else {
+            return Ok(None);
+        };
+        let (mut weight, mut n) = ([0; 3], 0);
+        let mut put = |byte| {
+            weight[n] = byte;
+            n += 1;
+            if n == unit {
+                see(&weight[..unit]);
+                n = 0;
+            }
+        };
+        let rest = &key[head..];
+        let len = match &self.kind {
+            Kind::Text(c) if let Pad::Space { unit, weight } = c.pad() => {
+                let space = &weight[..unit as usize];
+                memcmp::get_padded(rest, space, self.flip, |bytes| bytes.for_each(&mut put))?
+            }
+            _ => memcmp::get_escaped(rest, self.flip, put)?,
+        };
+        Ok(Some((head + len, n == 0)))
     }
 
     /// Where the value begins in a part; `None` if it is NULL.
@@ -501,7 +537,7 @@ impl PartCodec {
         out: &mut Vec<u8>,
     ) -> Result<(usize, bool), Damage> {
         let Some(head) = self.value_at(key)? else {
-            return Ok((1, false));
+            return Ok((NULL_LEN, false));
         };
         let rest = &key[head..];
         let fixed = |len: usize| {
@@ -537,7 +573,7 @@ impl PartCodec {
                 };
                 let space = &weight[..unit as usize];
                 match readable {
-                    true => memcmp::get_padded(rest, space, self.flip, |unit| unit.push_to(out))?,
+                    true => memcmp::get_padded(rest, space, self.flip, |bytes| bytes.push_to(out))?,
                     false => memcmp::get_padded(rest, space, self.flip, |_| ())?,
                 }
             }

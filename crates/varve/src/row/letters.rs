@@ -13,7 +13,7 @@
 //! | 3 | capital where a word begins, which is where no cased letter stands before |
 //! | 4 | the first cased letter is capital |
 //!
-//! - **KEY-6** An entry's form is what [`Alphabet::form_of`] says of the text in the row's version that the
+//! - **KEY-6** An entry's form is what [`Recognizer`] says of the text in the row's version that the
 //!   entry stands for, or 0. The text that it gives is compared with the row's when it is written, byte by
 //!   byte, so that nothing about a collation is taken on trust.
 //! - **KEY-7** An alphabet never changes while an index uses it: it depends on the weights (COL-1), on
@@ -21,7 +21,6 @@
 //!   fingerprint has them.
 
 use std::fmt;
-use std::ops::Range;
 
 use super::{Collation, Letters};
 
@@ -29,6 +28,9 @@ use super::{Collation, Letters};
 pub const FORM_BITS: u8 = 0xfc;
 const FIRST_BIT: u32 = FORM_BITS.trailing_zeros();
 const BITS: u32 = FORM_BITS.count_ones();
+
+/// Of so many texts an entry has the forms, at most.
+pub const MOST_FORMS: usize = 3;
 
 const SMALL: u8 = 1;
 const CAPITAL: u8 = 2;
@@ -47,7 +49,7 @@ pub(super) enum Alphabet {
 
 pub(super) struct Table {
     /// Bytes of a weight.
-    pub unit: usize,
+    unit: usize,
     letters: Letters,
     /// By the last one or two bytes of a weight, those before being zero: the small letter and the capital
     /// one, which are the same if it has no case.
@@ -63,25 +65,12 @@ impl Alphabet {
         Table::of(collation).map(Alphabet::Table)
     }
 
-    /// The form of a text with these weights, at most `most`.
-    pub fn form_of(&self, weights: &[u8], text: &[u8], most: u8) -> u8 {
+    /// Bytes of a weight, as [`Recognizer`] and [`Speller`] take it.
+    pub fn unit(&self) -> usize {
         match self {
-            Alphabet::Same => u8::from(weights == text),
-            Alphabet::Table(table) => table.form_of(weights, text, most).unwrap_or(0),
+            Alphabet::Same => 1,
+            Alphabet::Table(table) => table.unit,
         }
-    }
-
-    /// Has the text that has this form, which is not 0, in the place of its weights, which `out` has from
-    /// `start` on. False if there is none.
-    pub fn spell(&self, start: usize, form: u8, out: &mut Vec<u8>) -> bool {
-        let Alphabet::Table(table) = self else {
-            return true;
-        };
-        let end = out.len();
-        let is_spelt = table.append_text(start..end, form, out).is_some();
-        out.copy_within(end.., start);
-        out.truncate(start + out.len() - end);
-        is_spelt
     }
 }
 
@@ -158,88 +147,124 @@ impl Table {
         let pair = *self.by_weight.get(at)?;
         (pair.0 != NONE).then_some(pair)
     }
+}
 
-    fn form_of(&self, weights: &[u8], mut text: &[u8], most: u8) -> Option<u8> {
-        let mut forms = (2u8 << most) - 2;
-        let (mut begins_word, mut is_first) = (true, true);
-        let mut units = weights.chunks_exact(self.unit);
-        for unit in &mut units {
-            let (small, capital) = self.pair(unit)?;
-            let letter = self.letters.take(&mut text)?;
-            if small == capital {
-                if letter != small {
-                    return None;
-                }
-                begins_word = true;
-                continue;
-            }
-            let capitals =
-                1 << CAPITAL | u8::from(begins_word) << WORDS | u8::from(is_first) << FIRST;
-            forms &= match letter {
-                _ if letter == capital => capitals,
-                _ if letter == small => !capitals,
-                _ => return None,
-            };
-            (begins_word, is_first) = (false, false);
-        }
-        let is_whole = units.remainder().is_empty() && text.is_empty() && forms != 0;
-        is_whole.then(|| forms.trailing_zeros() as u8)
+/// Where in a text a letter stands, as far as its form depends on it.
+#[derive(Clone, Copy)]
+struct Place {
+    begins_word: bool,
+    is_first: bool,
+}
+
+impl Place {
+    const START: Place = Place {
+        begins_word: true,
+        is_first: true,
+    };
+
+    /// The forms, as bits, in which a cased letter is a capital one here.
+    #[inline]
+    fn capitals(self) -> u8 {
+        1 << CAPITAL | u8::from(self.begins_word) << WORDS | u8::from(self.is_first) << FIRST
     }
 
-    /// Appends the text of the weights that `out` has there.
-    fn append_text(&self, weights: Range<usize>, form: u8, out: &mut Vec<u8>) -> Option<()> {
-        // Letters of ASCII, which most are.
-        out.reserve(weights.len() / self.unit);
-        let mut speller = Speller::new(self, form);
-        for at in weights.clone().step_by(self.unit) {
-            let mut unit = [0; 3];
-            let unit = &mut unit[..self.unit];
-            unit.copy_from_slice(out[..weights.end].get(at..at + self.unit)?);
-            speller.push(unit, out);
+    #[inline]
+    fn pass(&mut self, has_case: bool) {
+        self.begins_word = !has_case;
+        self.is_first &= !has_case;
+    }
+}
+
+/// Finds out in which form a text is, while its weights are shown one by one.
+pub(super) struct Recognizer<'a> {
+    alphabet: &'a Alphabet,
+    /// What is left of it.
+    text: &'a [u8],
+    place: Place,
+    /// Those that it may have, as bits.
+    forms: u8,
+}
+
+impl<'a> Recognizer<'a> {
+    /// The form may be `most` at most.
+    pub fn new(alphabet: &'a Alphabet, text: &'a [u8], most: u8) -> Recognizer<'a> {
+        Recognizer {
+            alphabet,
+            text,
+            place: Place::START,
+            forms: (2u8 << most) - 2,
         }
-        speller.is_right.then_some(())
+    }
+
+    #[inline]
+    pub fn push(&mut self, weight: &[u8]) {
+        if self.take(weight).is_none() {
+            self.forms = 0;
+        }
+    }
+
+    /// Takes the letter of this weight off the text; `None` if it begins with another one.
+    #[inline]
+    fn take(&mut self, weight: &[u8]) -> Option<()> {
+        let Alphabet::Table(table) = self.alphabet else {
+            self.text = self.text.strip_prefix(weight)?;
+            return Some(());
+        };
+        let (small, capital) = table.pair(weight)?;
+        let letter = table.letters.take(&mut self.text)?;
+        let has_case = small != capital;
+        match letter {
+            _ if letter == small && !has_case => {}
+            _ if letter == small => self.forms &= !self.place.capitals(),
+            _ if letter == capital => self.forms &= self.place.capitals(),
+            _ => return None,
+        }
+        self.place.pass(has_case);
+        Some(())
+    }
+
+    /// The form of a text all of whose weights were shown; 0 if it has none.
+    pub fn form(&self) -> u8 {
+        match self.text.is_empty() && self.forms != 0 {
+            true => self.forms.trailing_zeros() as u8,
+            false => 0,
+        }
     }
 }
 
 /// Writes a text letter by letter.
 pub(super) struct Speller<'a> {
-    table: &'a Table,
+    alphabet: &'a Alphabet,
+    place: Place,
     form: u8,
-    begins_word: bool,
-    is_first: bool,
     /// All weights had letters, and the form is one.
     pub is_right: bool,
 }
 
 impl<'a> Speller<'a> {
-    pub fn new(table: &'a Table, form: u8) -> Speller<'a> {
+    pub fn new(alphabet: &'a Alphabet, form: u8) -> Speller<'a> {
         Speller {
-            table,
+            alphabet,
+            place: Place::START,
             form,
-            begins_word: true,
-            is_first: true,
             is_right: (SMALL..=FIRST).contains(&form),
         }
     }
 
     #[inline]
     pub fn push(&mut self, weight: &[u8], out: &mut Vec<u8>) {
-        let Some((small, capital)) = self.table.pair(weight) else {
+        let Alphabet::Table(table) = self.alphabet else {
+            return out.extend_from_slice(weight);
+        };
+        let Some((small, capital)) = table.pair(weight) else {
             self.is_right = false;
             return;
         };
-        let has_case = small != capital;
-        let is_capital = match self.form {
-            CAPITAL => true,
-            WORDS => self.begins_word,
-            FIRST => self.is_first,
-            _ => false,
-        };
-        self.begins_word = !has_case;
-        self.is_first &= !has_case;
+        let is_capital = self.place.capitals() >> self.form & 1 != 0;
+        self.place.pass(small != capital);
         match if is_capital { capital } else { small } {
             letter @ 0..0x80 => out.push(letter as u8),
-            letter => self.table.letters.put(letter, out),
+            letter => table.letters.put(letter, out),
         }
     }
 }
@@ -320,7 +345,7 @@ impl Forms {
         Forms {
             bits: flags & FORM_BITS,
             at: FIRST_BIT,
-            width: if texts <= 2 { BITS / 2 } else { BITS / 3 },
+            width: BITS / texts.clamp(2, MOST_FORMS) as u32,
         }
     }
 
@@ -344,11 +369,21 @@ impl Forms {
         self.next_bits().map_or(0, |mask| (self.bits & mask) >> at)
     }
 
-    /// Sets the form of the next text, if it has bits, to what `form` says is at most the number it gets.
-    pub(super) fn set(&mut self, form: impl FnOnce(u8) -> u8) {
+    /// How many texts more have bits.
+    pub(super) fn left(&self) -> usize {
+        ((u8::BITS - self.at) / self.width) as usize
+    }
+
+    /// The last form that they can have.
+    pub(super) fn most(&self) -> u8 {
+        ((1 << self.width) - 1).min(FIRST)
+    }
+
+    /// Sets the form of the next text, if it has bits.
+    pub(super) fn set(&mut self, form: u8) {
         let at = self.at;
         if let Some(mask) = self.next_bits() {
-            self.bits = self.bits & !mask | form((mask >> at).min(FIRST)) << at;
+            self.bits = self.bits & !mask | form << at;
         }
     }
 }
@@ -416,24 +451,27 @@ mod tests {
         ] {
             let mut weights = Vec::new();
             collation.weights(text.as_bytes(), &mut weights);
-            assert_eq!(
-                alphabet.form_of(&weights, text.as_bytes(), FIRST),
-                form,
-                "{text}"
-            );
+            let form_of = |most| {
+                let mut recognizer = Recognizer::new(&alphabet, text.as_bytes(), most);
+                weights.chunks(2).for_each(|w| recognizer.push(w));
+                recognizer.form()
+            };
+            assert_eq!(form_of(FIRST), form, "{text}");
             let without_first = if form == FIRST { 0 } else { form };
-            let at_most = alphabet.form_of(&weights, text.as_bytes(), WORDS);
-            assert_eq!(at_most, without_first, "{text}");
-            let mut back = [b"before", &weights[..]].concat();
+            assert_eq!(form_of(WORDS), without_first, "{text}");
             if form > 0 {
-                assert!(alphabet.spell(6, form, &mut back), "{text}");
-                assert_eq!(String::from_utf8(back).unwrap(), format!("before{text}"));
+                assert_eq!(spell(&alphabet, &weights, form).as_deref(), Some(text));
             }
         }
-        let spell = |weights: &[u8], form| alphabet.spell(0, form, &mut weights.to_vec());
-        assert!(!spell(&[0xd8, 0], SMALL), "no letter");
-        assert!(!spell(&[0], SMALL), "half a letter");
-        assert!(!spell(&[0, b'A'], 5), "no form");
+        assert_eq!(spell(&alphabet, &[0xd8, 0], SMALL), None, "no letter");
+        assert_eq!(spell(&alphabet, &[0, b'A'], 5), None, "no form");
+    }
+
+    fn spell(alphabet: &Alphabet, weights: &[u8], form: u8) -> Option<String> {
+        let (mut speller, mut out) = (Speller::new(alphabet, form), Vec::new());
+        weights.chunks(2).for_each(|w| speller.push(w, &mut out));
+        let is_right = speller.is_right;
+        is_right.then(|| String::from_utf8(out).unwrap())
     }
 
     /// KEY-7: the tables of the library's own collations, and of the pairs, are those that they have always
@@ -500,7 +538,7 @@ mod tests {
             (33, &[3, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         ] {
             let mut forms = Forms::new(texts, 3);
-            want.iter().for_each(|_| forms.set(|most| most));
+            want.iter().for_each(|_| forms.set(forms.most()));
             let mut back = Forms::new(texts, forms.bits() | 1);
             let back: Vec<u8> = want.iter().map(|_| back.take()).collect();
             assert_eq!(back, want);

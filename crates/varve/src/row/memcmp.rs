@@ -264,18 +264,9 @@ pub(super) struct Flipped<'a> {
 }
 
 impl Flipped<'_> {
-    /// Gives them to `see`.
     #[inline]
-    pub fn with(self, see: impl FnOnce(&[u8])) {
-        match (self.flip, self.bytes) {
-            (0, bytes) => see(bytes),
-            (flip, bytes) => {
-                let mut unit = [0; 4];
-                let flipped = unit.iter_mut().zip(bytes);
-                flipped.for_each(|(to, from)| *to = from ^ flip);
-                see(&unit[..bytes.len()]);
-            }
-        }
+    pub fn for_each(self, see: impl FnMut(u8)) {
+        self.bytes.iter().map(|b| b ^ self.flip).for_each(see);
     }
 
     #[inline]

@@ -36,7 +36,7 @@ pub use key::{
     successor,
 };
 pub use key_fields::KeyField;
-pub use letters::{FORM_BITS, Forms};
+pub use letters::{FORM_BITS, Forms, MOST_FORMS};
 pub use row_ref::RowRef;
 pub use types::{ColumnDef, ColumnType, Damage, Datum, GoneColumn, KeyPart};
 pub use value::Value;

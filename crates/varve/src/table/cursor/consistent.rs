@@ -344,7 +344,7 @@ impl Cursor {
         if !self.is_wanted(decides)? {
             return Ok(false);
         }
-        if is_enough && self.keys.suffice && !self.keys.asks_row && self.is_entry_exact(true)? {
+        if is_enough && self.keys.suffice && !self.keys.asks_row && self.gives_wanted()? {
             self.row.at = Current::Entry;
             return Ok(true);
         }

@@ -20,7 +20,7 @@ impl Cursor {
     /// that its entry does not have, which `key_values` then gives as NULL.
     pub fn set_wanted_columns(&mut self, wanted: Option<&[bool]>) {
         self.long.set_wanted(wanted);
-        self.keys.set_needed(wanted);
+        self.keys.set_wanted(wanted);
     }
 
     /// Gives back memory that external values took. Those of the current row must not be looked at any more;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::base::Result;
 use crate::catalog::OpenTable;
 use crate::page::LONGEST_KEY;
-use crate::row::{Datum, DatumBuf, Forms, KeyField, KeyPart, Readable, successor};
+use crate::row::{Datum, DatumBuf, Forms, KeyCodec, KeyField, MOST_FORMS, Readable, successor};
 use crate::txn::Transaction;
 
 use super::state::{Current, Direction};
@@ -81,8 +81,11 @@ pub(super) struct KeyReads {
     pub suffice: bool,
     /// See [`Cursor::key_columns`].
     columns: Vec<(usize, bool)>,
-    /// Those that can be had from some entries only.
-    doubts: SmallVec<[Doubt; 4]>,
+    /// Those that can be had from some entries only, and what has to be so.
+    doubts: SmallVec<[(usize, Exact); 4]>,
+    /// That all can be had, and those that are wanted.
+    all_exact: Exact,
+    wanted_exact: Exact,
     /// Parts that are texts which have forms.
     texts: usize,
     /// The filter is to be asked about the row.
@@ -91,18 +94,31 @@ pub(super) struct KeyReads {
     parts: DatumBuf,
 }
 
-/// An entry may have a value, or have the caller read the row (KEY-5).
-struct Doubt {
-    kind: DoubtKind,
-    column: usize,
-    is_needed: bool,
+/// What an entry must have to give values as they were stored (KEY-5).
+#[derive(Clone, Default)]
+struct Exact {
+    /// Bits of its flags, not all of them 0, for each text.
+    forms: SmallVec<[u8; MOST_FORMS]>,
+    /// The numbers of parts of its own key and of the clustered one that are not zero, as bits.
+    own: u32,
+    clustered: u32,
 }
 
-enum DoubtKind {
-    /// These bits of the entry's flags are not 0 if it has the text's form.
-    Form(u8),
-    /// The part of the clustered key or the own one is not zero.
-    Zero { is_clustered: bool, part: usize },
+impl Exact {
+    fn of<'a>(all: impl Iterator<Item = &'a Exact>) -> Exact {
+        let mut sum = Exact::default();
+        for exact in all {
+            sum.forms.extend_from_slice(&exact.forms);
+            sum.own |= exact.own;
+            sum.clustered |= exact.clustered;
+        }
+        sum
+    }
+
+    #[inline]
+    fn has_forms(&self, flags: u8) -> bool {
+        self.forms.iter().all(|mask| flags & mask != 0)
+    }
 }
 
 impl KeyReads {
@@ -114,33 +130,41 @@ impl KeyReads {
         let texts = all().map(|(_, open)| open.codec.texts()).sum();
         let mut forms = Forms::new(texts, 0);
         let (mut columns, mut doubts) = (Vec::new(), SmallVec::new());
-        for (n, (def, open)) in all().enumerate() {
-            for (part, KeyPart { column, .. }) in def.parts.iter().enumerate() {
-                let column = *column;
-                let kind = match open.codec.readable(part) {
-                    Readable::InForm => forms.next_bits().map(DoubtKind::Form),
-                    Readable::UnlessZero => {
-                        let is_clustered = n == 1 || own.is_none();
-                        Some(DoubtKind::Zero { is_clustered, part })
+        for (def, open) in all() {
+            let is_own = open.id != table.clustered.id;
+            for (n, part) in def.parts.iter().enumerate() {
+                let mut exact = Exact::default();
+                let is_readable = match open.codec.readable(n) {
+                    Readable::InForm => {
+                        exact.forms.extend(forms.next_bits());
+                        !exact.forms.is_empty()
                     }
-                    readable => {
-                        columns.push((column, readable == Readable::Always));
+                    Readable::UnlessZero => {
+                        let zeros = match is_own {
+                            true => &mut exact.own,
+                            false => &mut exact.clustered,
+                        };
+                        *zeros = 1 << n;
+                        true
+                    }
+                    Readable::Always => {
+                        columns.push((part.column, true));
                         continue;
                     }
+                    Readable::No => false,
                 };
-                columns.push((column, kind.is_some()));
-                doubts.extend(kind.map(|kind| Doubt {
-                    kind,
-                    column,
-                    is_needed: true,
-                }));
+                columns.push((part.column, is_readable));
+                doubts.extend(is_readable.then_some((part.column, exact)));
             }
         }
+        let all_exact = Exact::of(doubts.iter().map(|(_, exact)| exact));
         KeyReads {
             filter: None,
             suffice: false,
             columns,
             doubts,
+            wanted_exact: all_exact.clone(),
+            all_exact,
             texts,
             asks_row: false,
             parts: DatumBuf::new(),
@@ -148,19 +172,16 @@ impl KeyReads {
     }
 
     /// See [`Cursor::set_wanted_columns`].
-    pub fn set_needed(&mut self, wanted: Option<&[bool]>) {
-        for doubt in &mut self.doubts {
-            doubt.is_needed = wanted.is_none_or(|wanted| wanted[doubt.column]);
-        }
+    pub fn set_wanted(&mut self, wanted: Option<&[bool]>) {
+        let is_wanted = |column: usize| wanted.is_none_or(|wanted| wanted[column]);
+        let doubts = self.doubts.iter().filter(|(column, _)| is_wanted(*column));
+        self.wanted_exact = Exact::of(doubts.map(|(_, exact)| exact));
     }
 
-    /// Whether entries with these flags give all texts that are needed.
+    /// Whether entries with these flags give all texts that are wanted.
     #[inline]
     pub fn has_forms(&self, flags: u8) -> bool {
-        self.doubts.iter().all(|doubt| match doubt.kind {
-            DoubtKind::Form(mask) => !doubt.is_needed || flags & mask != 0,
-            DoubtKind::Zero { .. } => true,
-        })
+        self.wanted_exact.has_forms(flags)
     }
 }
 
@@ -212,7 +233,7 @@ impl Cursor {
             return Ok(true);
         };
         let is_sure = decides || self.keys.texts == 0;
-        let wanted = match is_sure.then(|| self.is_entry_exact(false)) {
+        let wanted = match is_sure.then(|| self.is_exact(&self.keys.all_exact)) {
             Some(Ok(true)) => {
                 self.keys.asks_row = self.search.lock != LockMode::None && self.keys.texts > 0;
                 self.take_apart()
@@ -261,34 +282,26 @@ impl Cursor {
         wanted
     }
 
-    /// Whether the entry `row.key` of row `row.clustered` gives its values as they were stored (KEY-5): all,
-    /// or those that are needed.
+    /// Whether the entry `row.key` of row `row.clustered` gives what is wanted of it as it was stored (KEY-5).
     #[inline]
-    pub(super) fn is_entry_exact(&self, only_needed: bool) -> Result<bool> {
-        for doubt in &self.keys.doubts {
-            if !doubt.is_needed && only_needed {
-                continue;
-            }
-            let is_known = match doubt.kind {
-                DoubtKind::Form(mask) => self.row.flags & mask != 0,
-                DoubtKind::Zero { is_clustered, part } => {
-                    let is_zero = match is_clustered {
-                        true => self
-                            .table
-                            .clustered
-                            .codec
-                            .is_zero(&self.row.clustered, part),
-                        false => self.index().codec.is_zero(&self.row.key, part),
-                    };
-                    !is_zero
-                        .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found))?
-                }
-            };
-            if !is_known {
-                return Ok(false);
-            }
+    pub(super) fn gives_wanted(&self) -> Result<bool> {
+        self.is_exact(&self.keys.wanted_exact)
+    }
+
+    #[inline]
+    fn is_exact(&self, exact: &Exact) -> Result<bool> {
+        if !exact.has_forms(self.row.flags) {
+            return Ok(false);
         }
-        Ok(true)
+        let has_zero = |codec: &KeyCodec, key: &[u8], parts: u32| match parts {
+            0 => Ok(false),
+            _ => codec
+                .has_zero(key, parts)
+                .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found)),
+        };
+        let clustered = &self.table.clustered.codec;
+        Ok(!has_zero(&self.index().codec, &self.row.key, exact.own)?
+            && !has_zero(clustered, &self.row.clustered, exact.clustered)?)
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
