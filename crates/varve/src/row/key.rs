@@ -493,6 +493,19 @@ impl PartCodec {
         let Some(head) = self.value_at(key)? else {
             return Ok(None);
         };
+        let rest = &key[head..];
+        let pad = match &self.kind {
+            Kind::Text(collation) => collation.pad(),
+            _ => Pad::None,
+        };
+        if let Pad::Space { unit: n, weight } = pad
+            && n as usize == unit
+        {
+            // Nearly all.
+            let space = &weight[..unit];
+            let len = memcmp::get_padded(rest, space, self.flip, |bytes| bytes.show(&mut see))?;
+            return Ok(Some((head + len, true)));
+        }
         let (mut weight, mut n) = ([0; 3], 0);
         let mut put = |byte| {
             weight[n] = byte;
@@ -502,13 +515,14 @@ impl PartCodec {
                 n = 0;
             }
         };
-        let rest = &key[head..];
-        let len = match &self.kind {
-            Kind::Text(c) if let Pad::Space { unit, weight } = c.pad() => {
+        let len = match pad {
+            Pad::Space { unit, weight } => {
                 let space = &weight[..unit as usize];
-                memcmp::get_padded(rest, space, self.flip, |bytes| bytes.for_each(&mut put))?
+                memcmp::get_padded(rest, space, self.flip, |bytes| {
+                    bytes.show(|bytes| bytes.iter().for_each(|byte| put(*byte)));
+                })?
             }
-            _ => memcmp::get_escaped(rest, self.flip, put)?,
+            Pad::None => memcmp::get_escaped(rest, self.flip, put)?,
         };
         Ok(Some((head + len, n == 0)))
     }
@@ -573,7 +587,9 @@ impl PartCodec {
                 };
                 let space = &weight[..unit as usize];
                 match readable {
-                    true => memcmp::get_padded(rest, space, self.flip, |bytes| bytes.push_to(out))?,
+                    true => memcmp::get_padded(rest, space, self.flip, |bytes| {
+                        bytes.show(|bytes| out.extend_from_slice(bytes));
+                    })?,
                     false => memcmp::get_padded(rest, space, self.flip, |_| ())?,
                 }
             }

@@ -264,17 +264,16 @@ pub(super) struct Flipped<'a> {
 }
 
 impl Flipped<'_> {
+    /// Shows them as they are in an ascending part.
     #[inline]
-    pub fn for_each(self, see: impl FnMut(u8)) {
-        self.bytes.iter().map(|b| b ^ self.flip).for_each(see);
-    }
-
-    #[inline]
-    pub fn push_to(self, out: &mut Vec<u8>) {
-        match self.flip {
-            0 => out.extend_from_slice(self.bytes),
-            flip => out.extend(self.bytes.iter().map(|b| b ^ flip)),
+    pub fn show(self, see: impl FnOnce(&[u8])) {
+        if self.flip == 0 {
+            return see(self.bytes);
         }
+        let mut unit = [0; 4];
+        let flipped = unit.iter_mut().zip(self.bytes);
+        flipped.for_each(|(to, from)| *to = from ^ self.flip);
+        see(&unit[..self.bytes.len()]);
     }
 }
 
@@ -394,7 +393,7 @@ mod tests {
             for flip in [0, 0xff] {
                 let src: Vec<u8> = ea.iter().chain(b"tail").map(|x| x ^ flip).collect();
                 let mut back = Vec::new();
-                let len = get_padded(&src, &space, flip, |unit| unit.push_to(&mut back));
+                let len = get_padded(&src, &space, flip, |unit| unit.show(|bytes| back.extend_from_slice(bytes)));
                 prop_assert_eq!(len, Ok(ea.len()));
                 let kept = a.len() - a.rchunks(unit).take_while(|u| *u == space).count() * unit;
                 prop_assert_eq!(&back, &a[..kept]);
