@@ -15,9 +15,6 @@
 
 using namespace varve_plugin;
 
-// Texts of so many parts, the index's own and those of the primary key behind them, have a form in an entry.
-static const uint MOST_FORMS= 3;
-
 // Whether the value of a part can be had from entries, if not from all of them: not the beginning of one, nor
 // a text whose weights say too little. `has_form`: the entry says in which form the text is.
 static bool readable_in_entry(const KEY_PART_INFO &part, bool *has_form)
@@ -55,12 +52,12 @@ static bool readable_in_key(const TABLE_SHARE &share, const KEY &key, uint i)
     return true;
   const uint own= key.user_defined_key_parts;
   if (i < own)
-    return forms(key, i) < MOST_FORMS;
+    return forms(key, i) < VARVE_MOST_FORMS;
   const KEY &primary= share.key_info[share.primary_key];
   uint place= 0;
   while (primary.key_part[place].fieldnr != key.key_part[i].fieldnr)
     place++;
-  return forms(key, own) + forms(primary, place) < MOST_FORMS;
+  return forms(key, own) + forms(primary, place) < VARVE_MOST_FORMS;
 }
 
 // Whether keys of this part lie in the order of the columns' values. Beginnings of texts don't if the

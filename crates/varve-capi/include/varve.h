@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Of so many texts an entry of an index may give the values back, at most: of the first ones among its own
+// columns and those of the primary key, which come behind. Parts of columns do not count.
+#define VARVE_MOST_FORMS 3
+
 // What a call came to. Each kind of error is something that a caller can do something about.
 typedef enum varve_code {
   VARVE_OK = 0,

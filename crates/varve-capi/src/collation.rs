@@ -20,6 +20,12 @@ pub enum varve_letters {
     VARVE_LETTERS_UTF8 = 2,
 }
 
+/// Of so many texts an entry of an index may give the values back, at most: of the first ones among its own
+/// columns and those of the primary key, which come behind. Parts of columns do not count.
+pub const VARVE_MOST_FORMS: u32 = 3;
+
+const _: () = assert!(VARVE_MOST_FORMS as usize == varve::MOST_FORMS);
+
 choice!(
     varve_letters: VARVE_LETTERS_UNKNOWN,
     VARVE_LETTERS_BYTES,

@@ -431,6 +431,27 @@ pub unsafe extern "C" fn varve_brings_null(
     found
 }
 
+/// Does something with the table of this name, and sees to foreign keys as `checks` says.
+///
+/// # Safety
+///
+/// CAPI-2.
+pub(crate) unsafe fn with_checks(
+    db: *const varve_db,
+    name: *const c_char,
+    checks: MaybeUninit<varve_foreign_key_checks>,
+    does: impl FnOnce(&Database, &str, ForeignKeyChecks) -> varve::Result<()>,
+) -> varve_code {
+    // SAFETY: the caller's promise.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        // SAFETY: the caller's promise.
+        let name = unsafe { text(name, "the table's name")? };
+        let checks = chosen("checks", checks)?;
+        does(&db.0, name, checks.into()).map(|()| VARVE_OK)
+    })
+}
+
 /// Drops a table, durably. The caller sees to it that nobody uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_drop(
@@ -439,13 +460,7 @@ pub unsafe extern "C" fn varve_table_drop(
     checks: MaybeUninit<varve_foreign_key_checks>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let db = unsafe { &*db };
-    guard(&db.0, || {
-        // SAFETY: CAPI-2.
-        let name = unsafe { text(name, "the table's name")? };
-        let checks = chosen("checks", checks)?;
-        db.0.drop_table_with(name, checks.into()).map(|()| VARVE_OK)
-    })
+    unsafe { with_checks(db, name, checks, Database::drop_table_with) }
 }
 
 /// Renames a table, durably. The caller sees to it that nobody uses it. If `constraints_from` is not null,
@@ -487,14 +502,7 @@ pub unsafe extern "C" fn varve_table_truncate(
     checks: MaybeUninit<varve_foreign_key_checks>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let db = unsafe { &*db };
-    guard(&db.0, || {
-        // SAFETY: CAPI-2.
-        let name = unsafe { text(name, "the table's name")? };
-        let checks = chosen("checks", checks)?;
-        db.0.truncate_table_with(name, checks.into())?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_checks(db, name, checks, Database::truncate_table_with) }
 }
 
 /// Receives one text at a time.

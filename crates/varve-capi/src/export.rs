@@ -3,11 +3,10 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use varve::{RedefinitionWaits, TableExport};
+use varve::{Database, RedefinitionWaits, TableExport};
 
-use crate::choice::chosen;
 use crate::collation::text;
-use crate::database::varve_db;
+use crate::database::{varve_db, with_checks};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::foreign::varve_foreign_key_checks;
@@ -72,13 +71,7 @@ pub unsafe extern "C" fn varve_table_discard(
     checks: MaybeUninit<varve_foreign_key_checks>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let db = unsafe { &*db };
-    guard(&db.0, || {
-        // SAFETY: CAPI-2.
-        let name = unsafe { text(name, "the table's name")? };
-        let checks = chosen("checks", checks)?;
-        db.0.discard_table(name, checks.into()).map(|()| VARVE_OK)
-    })
+    unsafe { with_checks(db, name, checks, Database::discard_table) }
 }
 
 /// Gives a table whose rows were discarded, or whose file is lost, those of the file that lies in its place,

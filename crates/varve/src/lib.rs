@@ -110,7 +110,7 @@ pub use io::FlushMethod;
 pub use recovery::Progress as RecoveryProgress;
 pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,
-    KeyField, KeyPart, Letters, MAX_KEY_BYTES, Pad, RowRef, Value, Weigh,
+    KeyField, KeyPart, Letters, MAX_KEY_BYTES, MOST_FORMS, Pad, RowRef, Value, Weigh,
 };
 pub use stats::{NullsInKeys, Statistic, TableStatistics};
 pub use table::{

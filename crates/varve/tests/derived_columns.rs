@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use varve::{
     ColumnType, Cursor, Database, Datum, DatumBuf, Error, ForeignKey, Isolation, KeyMatch,
-    LockMode, RedefinitionWaits, ReferentialAction, Result, RowRef, Table, TableDef, Transaction,
-    Value, ValueSource,
+    LockMode, PreparedRedefinition, RedefinitionWaits, ReferentialAction, Result, RowRef, Table,
+    TableDef, Transaction, Value, ValueSource,
 };
 
 use ReferentialAction::{Cascade, NoAction, SetNull};
@@ -82,6 +82,15 @@ impl Test {
 
     fn table(&self, def: TableDef) -> Table {
         self.db.create_table(&def).unwrap()
+    }
+
+    /// A rebuild that asks the source.
+    fn prepare_rebuild(&self, def: &TableDef) -> PreparedRedefinition {
+        let waits = RedefinitionWaits::default();
+        let mut prepared = self.db.prepare_rebuild(def, waits).unwrap();
+        let source: Arc<dyn ValueSource> = self.source.clone();
+        prepared.set_value_source(&source).unwrap();
+        prepared
     }
 
     /// A transaction at this time.
@@ -466,11 +475,7 @@ fn a_rebuild_asks_for_computed_columns_that_come() {
     assert!(nobody.contains("nobody to ask"), "{nobody}");
 
     let tell = &mut |_: &str, _: &RowRef<'_>| panic!("there are no duplicates");
-    let mut prepared =
-        t.db.prepare_rebuild(&def, RedefinitionWaits::default())
-            .unwrap();
-    let source: Arc<dyn ValueSource> = t.source.clone();
-    prepared.set_value_source(&source).unwrap();
+    let mut prepared = t.prepare_rebuild(&def);
     prepared.build(tell).unwrap();
     assert_eq!(t.source.asked.load(Relaxed), 100);
     let mut trx = t.at(0);
@@ -517,11 +522,7 @@ fn a_rebuild_asks_what_null_becomes() {
     );
 
     let tell = &mut |_: &str, _: &RowRef<'_>| panic!("there are no duplicates");
-    let mut prepared =
-        t.db.prepare_rebuild(&def, RedefinitionWaits::default())
-            .unwrap();
-    let source: Arc<dyn ValueSource> = t.source.clone();
-    prepared.set_value_source(&source).unwrap();
+    let mut prepared = t.prepare_rebuild(&def);
     prepared.build(tell).unwrap();
     assert_eq!(*t.source.replaced.lock().unwrap(), [1, 3]);
     assert_eq!(t.source.asked.load(Relaxed), 2);

@@ -145,6 +145,15 @@ fn exported(dir: &Path) -> (PathBuf, Rows) {
     (copy, whole)
 }
 
+/// A database with a table `d/t` whose rows were discarded; a file for it, and the rows in that.
+fn discarded(base: &Path) -> (Database, PathBuf, Rows) {
+    let (copy, whole) = exported(base);
+    let db = open(&base.join("d"));
+    db.create_table(&filled_definition("d/t")).unwrap();
+    discard(&db, "d/t").unwrap();
+    (db, copy, whole)
+}
+
 fn check_table(db: &Database, name: &str) {
     let report = db.check_table(&db.table(name).unwrap()).unwrap();
     assert_eq!(report.errors, [""; 0], "{name}");
@@ -335,10 +344,7 @@ fn a_discarded_table_waits_for_its_file() {
 #[test]
 fn a_damaged_file_is_refused_by_its_page() {
     let base = tempfile::tempdir().unwrap();
-    let (copy, whole) = exported(base.path());
-    let db = open(&base.path().join("d"));
-    db.create_table(&filled_definition("d/t")).unwrap();
-    discard(&db, "d/t").unwrap();
+    let (db, copy, whole) = discarded(base.path());
     let sound = std::fs::read(&copy).unwrap();
     let pages = sound.len() / 4096;
     let refused = |bytes: &[u8]| {
@@ -479,22 +485,15 @@ fn a_lost_file_is_replaced() {
 #[test]
 fn a_file_that_waits_is_in_the_way() {
     let base = tempfile::tempdir().unwrap();
-    let (copy, whole) = exported(base.path());
-    let db = open(&base.path().join("d"));
-    db.create_table(&filled_definition("d/t")).unwrap();
-    discard(&db, "d/t").unwrap();
+    let (db, copy, whole) = discarded(base.path());
     std::fs::copy(&copy, file(&db, "d/t")).unwrap();
-    let refused = db.truncate_table("d/t");
-    assert!(
-        matches!(refused, Err(Error::AlreadyExists { .. })),
-        "{refused:?}"
-    );
+    let is_in_the_way = |refused: Result<()>| {
+        let is = matches!(refused, Err(Error::AlreadyExists { .. }));
+        assert!(is, "{refused:?}");
+    };
+    is_in_the_way(db.truncate_table("d/t"));
     std::fs::write(file(&db, "d/u"), b"something").unwrap();
-    let refused = db.rename_table("d/t", "d/u");
-    assert!(
-        matches!(refused, Err(Error::AlreadyExists { .. })),
-        "{refused:?}"
-    );
+    is_in_the_way(db.rename_table("d/t", "d/u"));
     std::fs::remove_file(file(&db, "d/u")).unwrap();
     assert!(is_discarded(rows(&db, "d/t")));
     // It goes with the table.
@@ -510,10 +509,7 @@ fn a_file_that_waits_is_in_the_way() {
 #[test]
 fn an_interrupt_ends_an_import() {
     let base = tempfile::tempdir().unwrap();
-    let (copy, whole) = exported(base.path());
-    let db = open(&base.path().join("d"));
-    db.create_table(&filled_definition("d/t")).unwrap();
-    discard(&db, "d/t").unwrap();
+    let (db, copy, whole) = discarded(base.path());
     std::fs::copy(&copy, file(&db, "d/t")).unwrap();
     let waits = RedefinitionWaits {
         interrupt: Some(Arc::new(AtomicBool::new(true))),

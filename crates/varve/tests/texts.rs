@@ -156,6 +156,14 @@ fn database(dir: &tempfile::TempDir, delay: u64) -> (Database, Table) {
     (db, table)
 }
 
+fn database_with(dir: &tempfile::TempDir, delay: u64, row: &Row) -> (Database, Table) {
+    let (db, table) = database(dir, delay);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    insert(&mut trx, &table, row).unwrap();
+    trx.commit().unwrap();
+    (db, table)
+}
+
 fn row(key: &str, name: &str, tag: &str, n: i64) -> Row {
     (key.into(), Some(name.into()), tag.into(), n)
 }
@@ -197,10 +205,7 @@ fn entries_give_texts_of_their_forms() {
 #[test]
 fn another_text_of_the_same_weights_is_a_change() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = database(&dir, 0);
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    insert(&mut trx, &table, &row("key", "name", "t", 1)).unwrap();
-    trx.commit().unwrap();
+    let (db, table) = database_with(&dir, 0, &row("key", "name", "t", 1));
     let mut before = db.begin(Isolation::RepeatableRead);
     compare(&mut before, &table);
     let mut trx = db.begin(Isolation::RepeatableRead);
@@ -232,10 +237,7 @@ fn another_text_of_the_same_weights_is_a_change() {
 #[test]
 fn a_condition_is_asked_about_what_is_locked() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = database(&dir, 1000);
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    insert(&mut trx, &table, &row("k", "name", "t", 1)).unwrap();
-    trx.commit().unwrap();
+    let (db, table) = database_with(&dir, 1000, &row("k", "name", "t", 1));
     // The last: the row is locked first, and changed while the reader waits.
     for (from, to, commits, changes_late, found) in [
         ("name", "NAME", true, false, 1),

@@ -43,7 +43,7 @@ use crate::row::{Datum, RowRef};
 use crate::table::{FromFile, TableFile, TableLoad, table_file_on};
 use crate::txn::Transaction;
 
-use super::foreign::{ConstraintPrefix, rename_parent};
+use super::foreign::ConstraintPrefix;
 use super::{Ddl, ForeignKeyChecks, lost_mark_path, store, table_path};
 
 impl Ddl {
@@ -195,14 +195,7 @@ impl Ddl {
         let mut def = self.discarded(from)?;
         self.check_not_referenced(&def, ForeignKeyChecks::On)?;
         let _reserved = self.reserve([from, to], std::slice::from_ref(&def));
-        def.name = to.to_string();
-        rename_parent(&mut def, from, to);
-        if let Some(prefix) = constraints {
-            prefix.rename_in(&mut def);
-        }
-        def.validate()?;
-        self.check_absent(to)?;
-        self.check_foreign_keys(&def, ForeignKeyChecks::Off)?;
+        self.give_name(&mut def, to, constraints)?;
         let [old, new] = [from, to].map(table_path);
         self.spaces.prepare_rename(&new)?;
         let mut trx = self.begin();

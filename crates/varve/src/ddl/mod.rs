@@ -543,16 +543,7 @@ impl Ddl {
         let _serial = self.core.tables.serialize_ddl();
         let children = self.children_renaming_parent(&table, to)?;
         let mut def = table.definition();
-        def.name = to.to_string();
-        if !(is_aside(from) || is_aside(to)) {
-            rename_parent(&mut def, from, to);
-        }
-        if let Some(prefix) = constraints {
-            prefix.rename_in(&mut def);
-        }
-        def.validate()?;
-        self.check_absent(to)?;
-        self.check_foreign_keys(&def, ForeignKeyChecks::Off)?;
+        self.give_name(&mut def, to, constraints)?;
         if !is_aside(to) {
             def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
         }
@@ -588,6 +579,26 @@ impl Ddl {
             .iter()
             .for_each(|child| self.refresh_copy(&child.def));
         moved.inspect_err(|_| self.spaces.files_match(false))
+    }
+
+    /// Gives the definition another name, which is free, and what has the former one in it: constraints whose
+    /// names were made of it, and foreign keys to the table itself. All of them fit there.
+    fn give_name(
+        &self,
+        def: &mut TableDef,
+        to: &str,
+        constraints: Option<ConstraintPrefix<'_>>,
+    ) -> Result<()> {
+        let from = std::mem::replace(&mut def.name, to.to_string());
+        if !(is_aside(&from) || is_aside(to)) {
+            rename_parent(def, &from, to);
+        }
+        if let Some(prefix) = constraints {
+            prefix.rename_in(def);
+        }
+        def.validate()?;
+        self.check_absent(to)?;
+        self.check_foreign_keys(def, ForeignKeyChecks::Off)
     }
 
     /// Makes the copy of the definition on page 0 of the table's file that of `def` (DDL-2).

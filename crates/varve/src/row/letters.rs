@@ -29,7 +29,8 @@ pub const FORM_BITS: u8 = 0xfc;
 const FIRST_BIT: u32 = FORM_BITS.trailing_zeros();
 const BITS: u32 = FORM_BITS.count_ones();
 
-/// Of so many texts an entry has the forms, at most.
+/// Of so many texts an entry has the forms, at most: the first ones of its own columns and those of the
+/// primary key, which come behind.
 pub const MOST_FORMS: usize = 3;
 
 const SMALL: u8 = 1;

@@ -393,7 +393,8 @@ mod tests {
             for flip in [0, 0xff] {
                 let src: Vec<u8> = ea.iter().chain(b"tail").map(|x| x ^ flip).collect();
                 let mut back = Vec::new();
-                let len = get_padded(&src, &space, flip, |unit| unit.show(|bytes| back.extend_from_slice(bytes)));
+                let mut push = |bytes: &[u8]| back.extend_from_slice(bytes);
+                let len = get_padded(&src, &space, flip, |unit| unit.show(&mut push));
                 prop_assert_eq!(len, Ok(ea.len()));
                 let kept = a.len() - a.rchunks(unit).take_while(|u| *u == space).count() * unit;
                 prop_assert_eq!(&back, &a[..kept]);

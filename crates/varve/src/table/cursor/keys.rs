@@ -282,7 +282,8 @@ impl Cursor {
         wanted
     }
 
-    /// Whether the entry `row.key` of row `row.clustered` gives what is wanted of it as it was stored (KEY-5).
+    /// Whether the entry `row.key` of row `row.clustered` gives what is wanted of it as it was stored
+    /// (KEY-5).
     #[inline]
     pub(super) fn gives_wanted(&self) -> Result<bool> {
         self.is_exact(&self.keys.wanted_exact)

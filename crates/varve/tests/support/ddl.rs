@@ -1,0 +1,456 @@
+//! What is done to tables, one statement or transaction at a time, what each leaves, and what of it is there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use varve::{
+    ColumnType, Database, Error, ForeignKeyChecks, Isolation, LockMode, LogLevel, Options,
+    PreparedRedefinition, RedefinitionWaits, Result, TableDef, Value,
+};
+
+use super::directories::{files_below, files_that_go};
+
+pub fn options() -> Options {
+    Options {
+        page_size: 4096,
+        buffer_pool_bytes: 2 << 20,
+        redo_capacity_bytes: 8 << 20,
+        logger: Some(Arc::new(|level, message| {
+            if level == LogLevel::Warning && message.contains("put aside") {
+                WARNINGS.lock().unwrap().push(message.to_string());
+            }
+        })),
+        ..Options::default()
+    }
+}
+
+/// Of this process: a file is there that no table has. A crash leaves none.
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn definition(name: &str) -> TableDef {
+    TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("fill", ColumnType::Bytes(300))
+        .primary(&["id"])
+        .index("by_fill", &["fill"])
+}
+
+/// Those of `definition`.
+const FEWEST_COLUMNS: usize = 2;
+
+/// A table: how many rows it has, what its second column and its index are called, whether it has the other
+/// indexes, and how many columns.
+type State = (i64, String, String, bool, usize);
+pub type Tables = BTreeMap<String, State>;
+
+/// What is done to tables. Each is one DDL statement or one transaction.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Create(String),
+    /// Its file is in a directory beside the data directory.
+    CreateElsewhere(String),
+    Rename(String, String),
+    /// Calls the second column something else.
+    RenameColumn(String, String),
+    /// Calls the index something else, whose column may be longer from then on.
+    Redefine(String, String),
+    Truncate(String),
+    Drop(String),
+    /// Gives it two more indexes, or takes them away.
+    Indexes(String, bool),
+    /// Writes its rows anew.
+    Rebuild(String),
+    /// Gives it one more column.
+    AddColumn(String),
+    /// Takes the last of these away.
+    DropColumn(String),
+    /// Gives both one more column. The first one loses the other indexes. The second one's rows are written
+    /// anew, and it gets them.
+    Together(String, String),
+    /// Takes its rows and its file away.
+    Discard(String),
+    /// Renames one whose rows were discarded, with an exported file that waits.
+    RenameWaiting(String, String),
+    /// Gives it those of an exported file, unless it has some.
+    Import(String),
+    /// Inserts so many rows.
+    Fill(String, i64),
+}
+
+impl Op {
+    pub fn run(&self, db: &Database) -> Result<()> {
+        match self {
+            Op::Create(name) => db.create_table(&definition(name)).map(drop),
+            Op::CreateElsewhere(name) => {
+                let (def, checks) = (definition(name), ForeignKeyChecks::On);
+                db.create_table_in(elsewhere(db), &def, checks).map(drop)
+            }
+            Op::Rename(from, to) => db.rename_table(from, to),
+            Op::RenameColumn(name, to) => {
+                let table = db.table(name)?;
+                let names = table.def().columns.iter().map(|column| &*column.name);
+                let mut names: Vec<&str> = names.collect();
+                names[1] = to;
+                db.rename_columns(name, &names)
+            }
+            Op::AddColumn(name) => {
+                let def = db.table(name)?.def().clone();
+                let new = format!("more{}", def.columns.len());
+                db.redefine_table(&def.nullable(&new, ColumnType::i32()))
+            }
+            Op::DropColumn(name) => {
+                let mut def = db.table(name)?.def().clone();
+                if def
+                    .columns
+                    .last()
+                    .is_some_and(|c| c.name.starts_with("more"))
+                {
+                    def.columns.pop();
+                }
+                db.redefine_table(&def)
+            }
+            Op::Redefine(name, to) => {
+                let mut def = db.table(name)?.def().clone();
+                def.columns[1].ty = ColumnType::Bytes(400);
+                def.indexes[0].name.clone_from(to);
+                db.redefine_table(&def)
+            }
+            Op::Indexes(name, there) => {
+                let def = with_indexes(db.table(name)?.def(), *there);
+                if !*there {
+                    return db.redefine_table(&def);
+                }
+                let waits = RedefinitionWaits::default();
+                build_beside_changes(db, name, db.prepare_redefinition(&def, waits)?)
+            }
+            Op::Rebuild(name) => {
+                let def = db.table(name)?.def().clone();
+                let waits = RedefinitionWaits::default();
+                build_beside_changes(db, name, db.prepare_rebuild(&def, waits)?)
+            }
+            Op::Together(one, other) => {
+                let with_column = |name: &str, indexes: bool| -> Result<TableDef> {
+                    let def = with_indexes(db.table(name)?.def(), indexes);
+                    let new = format!("more{}", def.columns.len());
+                    Ok(def.nullable(&new, ColumnType::i32()))
+                };
+                let waits = RedefinitionWaits::default();
+                let mut prepared = db.prepare_redefinition(&with_column(one, false)?, waits)?;
+                prepared.and_rebuild(&with_column(other, true)?)?;
+                // The first one is kept from others: there is nothing to wait for.
+                build_beside_changes(db, other, prepared)
+            }
+            Op::Discard(name) => db.discard_table(name, ForeignKeyChecks::On),
+            Op::RenameWaiting(from, to) => {
+                put_exported(db, from);
+                db.rename_table(from, to)
+            }
+            Op::Import(name) => {
+                put_exported(db, name);
+                db.import_table(name, RedefinitionWaits::default())
+            }
+            Op::Truncate(name) => db.truncate_table(name),
+            Op::Drop(name) => db.drop_table(name),
+            Op::Fill(name, rows) => {
+                let first = count(db, name)?;
+                let table = db.table(name)?;
+                let mut trx = db.begin(Isolation::RepeatableRead);
+                for id in first..first + rows {
+                    let fill = vec![id as u8; (id % 300) as usize];
+                    let mut values = vec![Value::Int(id), Value::Bytes(fill)];
+                    values.resize(table.def().columns.len(), Value::Null);
+                    let row = table.def().row(&values)?;
+                    trx.insert(&table, &row.datums())?;
+                }
+                trx.commit()
+            }
+        }
+    }
+
+    pub fn apply(&self, tables: &mut Tables) {
+        match self {
+            Op::Create(name) | Op::CreateElsewhere(name) => {
+                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into(), false, 2)))
+            }
+            Op::Rename(from, to) | Op::RenameWaiting(from, to) => {
+                let rows = tables.remove(from).expect("it exists");
+                tables.insert(to.clone(), rows);
+            }
+            Op::RenameColumn(name, to) => tables.get_mut(name).expect("it exists").1 = to.clone(),
+            Op::Redefine(name, to) => tables.get_mut(name).expect("it exists").2 = to.clone(),
+            Op::Indexes(name, there) => tables.get_mut(name).expect("it exists").3 = *there,
+            Op::AddColumn(name) => tables.get_mut(name).expect("it exists").4 += 1,
+            Op::DropColumn(name) => {
+                let columns = &mut tables.get_mut(name).expect("it exists").4;
+                *columns = (*columns - 1).max(FEWEST_COLUMNS);
+            }
+            Op::Together(one, other) => {
+                for (name, indexes) in [(one, false), (other, true)] {
+                    let table = tables.get_mut(name).expect("it exists");
+                    (table.3, table.4) = (indexes, table.4 + 1);
+                }
+            }
+            Op::Rebuild(_) => {}
+            Op::Discard(name) => drop(tables.insert(name.clone(), discarded())),
+            Op::Import(name) => drop(tables.insert(name.clone(), imported())),
+            Op::Truncate(name) => {
+                let table = tables.get_mut(name).expect("it exists");
+                if *table == discarded() {
+                    *table = imported();
+                }
+                table.0 = 0;
+            }
+            Op::Drop(name) => drop(tables.remove(name)),
+            Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
+        }
+    }
+
+    pub fn to_line(&self) -> String {
+        match self {
+            Op::Create(name) => format!("create {name}"),
+            Op::CreateElsewhere(name) => format!("elsewhere {name}"),
+            Op::Rename(from, to) => format!("rename {from} {to}"),
+            Op::RenameColumn(name, to) => format!("column {name} {to}"),
+            Op::Redefine(name, to) => format!("redefine {name} {to}"),
+            Op::Indexes(name, there) => format!("indexes {name} {there}"),
+            Op::Rebuild(name) => format!("rebuild {name}"),
+            Op::Together(one, other) => format!("together {one} {other}"),
+            Op::AddColumn(name) => format!("add {name}"),
+            Op::DropColumn(name) => format!("lose {name}"),
+            Op::Discard(name) => format!("discard {name}"),
+            Op::RenameWaiting(from, to) => format!("renamewaiting {from} {to}"),
+            Op::Import(name) => format!("import {name}"),
+            Op::Truncate(name) => format!("truncate {name}"),
+            Op::Drop(name) => format!("drop {name}"),
+            Op::Fill(name, rows) => format!("fill {name} {rows}"),
+        }
+    }
+
+    pub fn parse(words: &[&str]) -> Op {
+        let name = |at: usize| words[at].to_string();
+        match words[0] {
+            "create" => Op::Create(name(1)),
+            "elsewhere" => Op::CreateElsewhere(name(1)),
+            "rename" => Op::Rename(name(1), name(2)),
+            "column" => Op::RenameColumn(name(1), name(2)),
+            "redefine" => Op::Redefine(name(1), name(2)),
+            "indexes" => Op::Indexes(name(1), words[2].parse().unwrap()),
+            "rebuild" => Op::Rebuild(name(1)),
+            "together" => Op::Together(name(1), name(2)),
+            "add" => Op::AddColumn(name(1)),
+            "lose" => Op::DropColumn(name(1)),
+            "discard" => Op::Discard(name(1)),
+            "renamewaiting" => Op::RenameWaiting(name(1), name(2)),
+            "import" => Op::Import(name(1)),
+            "truncate" => Op::Truncate(name(1)),
+            "drop" => Op::Drop(name(1)),
+            "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// Rows of a table that was exported.
+const EXPORTED: i64 = 120;
+
+/// A table whose rows were discarded.
+fn discarded() -> State {
+    (-1, String::new(), String::new(), false, 0)
+}
+
+/// One that has got those of the exported file.
+fn imported() -> State {
+    (EXPORTED, "fill".into(), "by_fill".into(), false, 2)
+}
+
+/// The file of a table that was exported, of a database that is gone.
+fn exported_file() -> &'static Path {
+    static FILE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, file) = FILE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path().join("db"), options()).unwrap();
+        Op::Create("a/t".into()).run(&db).unwrap();
+        Op::Fill("a/t".into(), EXPORTED).run(&db).unwrap();
+        let waits = RedefinitionWaits::default();
+        let export = db.export_table("a/t", waits).unwrap();
+        let file = dir.path().join("t.vdt");
+        std::fs::copy(db.dir().join("a/t.vdt"), &file).unwrap();
+        drop(export);
+        db.crash();
+        (dir, file)
+    });
+    file
+}
+
+/// As an administrator does it, whatever happens to the process.
+fn put_exported(db: &Database, name: &str) {
+    let file = db.dir().join(format!("{name}.vdt"));
+    std::fs::copy(exported_file(), file).unwrap();
+}
+
+fn exported_bytes() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| std::fs::read(exported_file()).unwrap())
+}
+
+fn is_discarded(db: &Database, name: &str) -> bool {
+    let opened = db.table(name).map(drop);
+    matches!(opened, Err(Error::TablespaceDiscarded { .. }))
+}
+
+/// The directory of files that are not in the data directory.
+pub fn elsewhere(db: &Database) -> PathBuf {
+    db.dir().with_extension("elsewhere")
+}
+
+/// The definition with the other indexes, or without.
+fn with_indexes(def: &TableDef, there: bool) -> TableDef {
+    let mut def = def.clone();
+    def.indexes.retain(|index| !index.name.starts_with("more"));
+    let fill = def.columns[1].name.clone();
+    match there {
+        false => def,
+        true => def
+            .index("more_0", &[&fill, "id"])
+            .unique("more_1", &["id"]),
+    }
+}
+
+/// Rows are changed meanwhile.
+fn build_beside_changes(
+    db: &Database,
+    name: &str,
+    mut prepared: PreparedRedefinition,
+) -> Result<()> {
+    change_first(db, name, 1)?;
+    prepared.build(&mut |_, _| {})?;
+    change_first(db, name, 2)?;
+    prepared.commit(&mut |_, _| {})
+}
+
+/// Changes the first row, if there is one, and makes a row that is taken back.
+fn change_first(db: &Database, name: &str, fill: u8) -> Result<()> {
+    if count(db, name)? == 0 {
+        return Ok(());
+    }
+    let table = db.table(name)?;
+    let columns = table.def().columns.len();
+    for (id, stays) in [(0, true), (1_000_000, false)] {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut values = vec![Value::Int(id), Value::Bytes(vec![fill; 20])];
+        values.resize(columns, Value::Null);
+        table.put(&mut trx, &values)?;
+        match stays {
+            true => trx.commit()?,
+            false => trx.rollback()?,
+        }
+    }
+    Ok(())
+}
+
+/// Rows of a table, whose ids must be 0, 1, 2 …
+fn count(db: &Database, name: &str) -> Result<i64> {
+    let table = db.table(name)?;
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0)?;
+    let mut rows = 0;
+    let mut on_row = cursor.first(&mut trx, LockMode::None)?;
+    while on_row {
+        assert_eq!(cursor.row()?.value(0)?, Value::Int(rows), "{name}");
+        rows += 1;
+        on_row = cursor.next(&mut trx)?;
+    }
+    Ok(rows)
+}
+
+/// Opens it after a crash. What rebuilds have left goes in the background.
+pub fn open_again(dir: &Path, context: &str) -> Database {
+    let db = Database::open(dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert!(db.wait_for_recovery(Duration::from_secs(60)), "{context}");
+    db
+}
+
+pub fn state(db: &Database) -> Tables {
+    let rows = |name: String| {
+        if is_discarded(db, &name) {
+            return (name, discarded());
+        }
+        let rows = count(db, &name).unwrap();
+        let table = db.table(&name).unwrap();
+        let (column, index) = (&table.def().columns[1], &table.def().indexes[0]);
+        assert_eq!(
+            column.ty == ColumnType::Bytes(400),
+            index.name != "by_fill",
+            "{name}"
+        );
+        let has_more = table.def().indexes.len() > 1;
+        let names = (column.name.clone(), index.name.clone());
+        let columns = table.def().columns.len();
+        (name, (rows, names.0, names.1, has_more, columns))
+    };
+    db.tables().unwrap().into_iter().map(rows).collect()
+}
+
+/// Tables are sound, and the files are theirs.
+pub fn check(db: &Database, context: &str) {
+    assert_eq!(*WARNINGS.lock().unwrap(), [""; 0], "{context}");
+    let (waiting, names) = db
+        .tables()
+        .unwrap()
+        .into_iter()
+        .partition::<Vec<_>, _>(|name| is_discarded(db, name));
+    for name in &names {
+        let report = db.check_table(&db.table(name).unwrap()).unwrap();
+        assert_eq!(report.errors, [""; 0], "{context}: {name}");
+    }
+    let mut files = Vec::new();
+    for schema in std::fs::read_dir(db.dir()).unwrap() {
+        let schema = schema.unwrap();
+        let name = schema.file_name().into_string().unwrap();
+        if !schema.file_type().unwrap().is_dir() || name == "redo" {
+            continue;
+        }
+        for file in std::fs::read_dir(schema.path()).unwrap() {
+            files.push(format!(
+                "{name}/{}",
+                file.unwrap().file_name().to_str().unwrap()
+            ));
+        }
+    }
+    files.sort();
+    // A file that waits to be imported, or has been.
+    let is_users = |file: &String| {
+        let is_its = |name: &String| *file == format!("{name}.vdt");
+        waiting.iter().any(is_its) || file.contains(".vdt.aside-")
+    };
+    for file in files.iter().filter(|file| is_users(file)) {
+        let is_whole = std::fs::read(db.dir().join(file)).unwrap() == *exported_bytes();
+        assert!(is_whole, "{context}: {file} was written");
+    }
+    files.retain(|file| !is_users(file));
+    let marks: Vec<_> = files
+        .extract_if(.., |file| file.ends_with(".awaited"))
+        .collect();
+    let marked: Vec<_> = waiting.iter().map(|t| format!("{t}.vdt.awaited")).collect();
+    assert_eq!(marks, marked, "{context}: SP-13");
+    let links = names
+        .iter()
+        .map(|name| db.dir().join(format!("{name}.vdt")));
+    let mut led_to: Vec<_> = links
+        .filter_map(|link| std::fs::read_link(link).ok())
+        .collect();
+    led_to.sort();
+    assert_eq!(files_below(&elsewhere(db)), led_to, "{context}: LINK-1");
+    let named: Vec<_> = names.iter().map(|t| format!("{t}.vdt")).collect();
+    assert_eq!(files, named, "{context}: files and tables");
+    let begun = Instant::now();
+    while files_that_go(db.dir()) > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{context}: SP-11"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
