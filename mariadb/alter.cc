@@ -276,7 +276,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // What is computed of a value that was NULL has to be computed anew, and may be a duplicate then.
-  if (!without_null.empty() && (!ha_thd()->is_strict_mode() || alter->ignore) && stores_computed(table))
+  if (!without_null.empty() && replaces_null(alter) && stores_computed(table))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said. It takes some options
   // for changes of rows.

@@ -69,10 +69,15 @@ static bool compute_in(TABLE *form, const Row_plan &plan, std::vector<varve_valu
   return true;
 }
 
+bool replaces_null(const Alter_inplace_info *alter)
+{
+  return alter->ignore || !current_thd->is_strict_mode();
+}
+
 bool Computer::begin(TABLE *form, const Alter_inplace_info *alter)
 {
   m_form= form;
-  m_replaces_null= alter->ignore || !current_thd->is_strict_mode();
+  m_replaces_null= replaces_null(alter);
   if (!m_plan.build(form))
     return false;
   m_values.resize(m_plan.size());

@@ -13,13 +13,15 @@ namespace varve_plugin {
 // The engine asks the thread that uses this transaction.
 void give_values(const varve_txn *txn);
 
+// Whether a value takes the place of NULL, with a warning, in a column that ceases to take it.
+bool replaces_null(const Alter_inplace_info *alter);
+
 // What an ALTER TABLE is asked for rows of the table as it will be. Columns are computed in its record
 // buffer.
 class Computer
 {
 public:
-  // False if a column has no engine type. Where the mode is not strict a value takes the place of NULL, with
-  // a warning.
+  // False if a column has no engine type.
   bool begin(TABLE *form, const Alter_inplace_info *alter);
   // It has begun, and stays as long as the engine may ask.
   varve_value_source source();
