@@ -429,7 +429,7 @@ static void tell_duplicate(void *altered, const char *index, const varve_value *
   Row_plan plan;
   if (!plan.build(form))
     return;
-  plan.to_record(row, form->s->all_set, form->record[0]);
+  plan.to_record(row, form->record[0]);
   // A unique index without NULL may be the primary key, under its own name for the server.
   const uint primary= same_name(index, "PRIMARY") ? form->s->primary_key : MAX_KEY;
   for (uint i= 0; i < form->s->keys; i++)

@@ -287,17 +287,22 @@ static inline void to_record(const Column &c, varve_value value, uchar *record)
   }
 }
 
-void Row_plan::to_record(const varve_value *row, const MY_BITMAP &wanted, uchar *record) const
+void Row_plan::to_record(const varve_value *row, uchar *record) const
 {
   for (const Column &c : m_columns)
-    if (bitmap_is_set(&wanted, c.field_index))
-      varve_plugin::to_record(c, row[c.number], record);
+    varve_plugin::to_record(c, row[c.number], record);
 }
 
 void Wanted_columns::tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *wanted)
 {
   if (wanted ? equals(wanted) : m_all)
     return;
+  choose(plan, wanted);
+  varve_cursor_set_wanted_columns(cursor, m_all ? nullptr : m_flags.data(), uint32_t(m_flags.size()));
+}
+
+void Wanted_columns::choose(const Row_plan &plan, const MY_BITMAP *wanted)
+{
   m_all= !wanted;
   m_wanted.clear();
   if (wanted)
@@ -310,7 +315,6 @@ void Wanted_columns::tell(varve_cursor *cursor, const Row_plan &plan, const MY_B
       m_flags[c.number]= 1;
       m_columns.push_back(c);
     }
-  varve_cursor_set_wanted_columns(cursor, m_all ? nullptr : m_flags.data(), uint32_t(m_flags.size()));
 }
 
 bool Wanted_columns::have(const Row_plan &plan, const MY_BITMAP *read_set) const

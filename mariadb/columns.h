@@ -56,8 +56,8 @@ public:
   // Fills `out` with one value for each column. They point into the record.
   void to_values(const uchar *record, varve_value *out) const;
 
-  // Writes those columns of a row that are in `wanted` into a record.
-  void to_record(const varve_value *row, const MY_BITMAP &wanted, uchar *record) const;
+  // Writes a row into a record.
+  void to_record(const varve_value *row, uchar *record) const;
 
   // Columns whose values may lie outside of their rows, as engine columns.
   const std::vector<uint> &long_columns() const { return m_long_columns; }
@@ -73,6 +73,12 @@ class Wanted_columns
 public:
   // Before a search: no columns will be looked at but those in `wanted`; null means all.
   void tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *wanted);
+
+  // As `tell`, without telling anybody.
+  void choose(const Row_plan &plan, const MY_BITMAP *wanted);
+
+  // A flag for each engine column.
+  const std::vector<uint8_t> &flags() const { return m_flags; }
 
   // Whether all of `read_set` was asked for.
   bool suffice(const Row_plan &plan, const MY_BITMAP *read_set) const
@@ -96,7 +102,6 @@ private:
   // The words of what `tell` was given; empty before it was called, and if everything was asked for.
   std::vector<my_bitmap_map> m_wanted;
   std::vector<Column> m_columns;
-  // A flag for each engine column.
   std::vector<uint8_t> m_flags;
 };
 

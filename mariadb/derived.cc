@@ -59,7 +59,7 @@ static bool compute_in(TABLE *form, const Row_plan &plan, std::vector<varve_valu
                        const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out)
 {
   uchar *const record= form->record[0];
-  plan.to_record(row, form->s->all_set, record);
+  plan.to_record(row, record);
   for (uint32_t i= 0; i < n; i++)
     if (form->update_virtual_field(form->field[plan.field_index(columns[i])], false))
       return false;

@@ -276,6 +276,8 @@ private:
     // It gives all covered fields, though the server's read_set has others.
     bool gives_covered= false;
     varve_plugin::Wanted_columns wanted;
+    // What a condition on the index looks at.
+    varve_plugin::Wanted_columns asked;
   };
   std::vector<Index> m_indexes;  // by the engine's index numbers
   // The one that is being searched; null for rnd_pos.

@@ -113,7 +113,7 @@ void ha_varve::keep_duplicate(void *handler, const char *, const varve_value *ro
       value.ptr= to;
       to+= value.len;
     }
-  self->m_row_plan.to_record(values.data(), self->table_share->all_set, self->table->record[0]);
+  self->m_row_plan.to_record(values.data(), self->table->record[0]);
 }
 
 int ha_varve::end_copy()

@@ -35,25 +35,28 @@ handler *ha_varve::clone(const char *, MEM_ROOT *mem_root)
   return copy;
 }
 
-// Whether all fields of the table in a condition are among `fields`. The server takes every column of the
-// primary key for part of every index, but some can't be had from keys.
-static bool reads_only(Item *condition, const TABLE *table, const MY_BITMAP *fields)
-{
-  List<Item_field> items;
-  condition->walk(&Item::collect_item_field_processor, false, &items);
-  List_iterator_fast<Item_field> it(items);
-  while (const Item_field *item= it++)
-    if (item->field->table == table && !bitmap_is_set(fields, item->field->field_index))
-      return false;
-  return true;
-}
-
-// Returns what of the condition the server has to check itself: all or nothing.
+// Returns what of the condition the server has to check itself: all or nothing. The server takes every column
+// of the primary key for part of every index, but some can't be had from keys.
 Item *ha_varve::idx_cond_push(uint index, Item *condition)
 {
   const uint number= engine_index(index);
-  if (open_index(number) || !reads_only(condition, table, &m_indexes[number].covered))
+  Index &pushed= m_indexes[number];
+  if (open_index(number))
     return condition;
+  List<Item_field> items;
+  condition->walk(&Item::collect_item_field_processor, false, &items);
+  my_bitmap_map words[bitmap_buffer_size(MAX_FIELDS) / sizeof(my_bitmap_map)];
+  MY_BITMAP fields;
+  my_bitmap_init(&fields, words, table_share->fields);
+  List_iterator_fast<Item_field> it(items);
+  while (const Item_field *item= it++)
+    if (item->field->table == table)
+      bitmap_set_bit(&fields, item->field->field_index);
+  if (!bitmap_is_subset(&fields, &pushed.covered))
+    return condition;
+  pushed.asked.choose(m_row_plan, &fields);
+  // The next search tells the cursor.
+  pushed.has_filter= false;
   pushed_idx_cond= condition;
   pushed_idx_cond_keyno= index;
   return nullptr;
@@ -85,7 +88,7 @@ bool ha_varve::fits_index_condition(const varve_value *row)
   if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index)
     return true;
   THD *thd= table->in_use;
-  m_row_plan.to_record(row, m_index->covered, table->record[0]);
+  m_index->asked.to_record(row, table->record[0]);
   status_var_increment(thd->status_var.ha_icp_attempts);
   if (!pushed_idx_cond->val_bool())
     return false;

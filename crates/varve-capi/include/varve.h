@@ -317,8 +317,9 @@ typedef struct varve_bound {
 
 // Decides on an entry. `row` has one value for each column; those of columns of which varve_cursor_covers
 // says no mean nothing. `position` is the row's, as varve_cursor_position gives it. Columns that it looks at
-// must be wanted. Where the entry can't give the values as they are in the row, it is asked about the row,
-// too, when that was locked or fetched. It must not use the cursor, nor the transaction.
+// must be wanted, and named to varve_cursor_set_filter. Where the entry can't give the values as they are in
+// the row, it is asked about the row, too, when that was locked or fetched. It must not use the cursor, nor
+// the transaction.
 typedef enum varve_verdict (*varve_filter_fn)(void *context,
                                               const struct varve_value *row,
                                               const uint8_t *position,
@@ -751,8 +752,13 @@ enum varve_code varve_cursor_set_begin(struct varve_cursor *cursor,
                                        const struct varve_bound *begin);
 
 // Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the
-// next search on. Null asks nobody.
-void varve_cursor_set_filter(struct varve_cursor *cursor, varve_filter_fn filter, void *context);
+// next search on. It looks at some columns: `n` flags, one for each column of the table; a null pointer: at
+// all. A null filter asks nobody.
+void varve_cursor_set_filter(struct varve_cursor *cursor,
+                             varve_filter_fn filter,
+                             void *context,
+                             const uint8_t *columns,
+                             uint32_t n);
 
 // Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of
 // the primary key's columns, all in its order, may follow those of the index's own. `row` gets the row found

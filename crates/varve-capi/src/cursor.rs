@@ -72,8 +72,9 @@ pub enum varve_verdict {
 
 /// Decides on an entry. `row` has one value for each column; those of columns of which varve_cursor_covers
 /// says no mean nothing. `position` is the row's, as varve_cursor_position gives it. Columns that it looks at
-/// must be wanted. Where the entry can't give the values as they are in the row, it is asked about the row,
-/// too, when that was locked or fetched. It must not use the cursor, nor the transaction.
+/// must be wanted, and named to varve_cursor_set_filter. Where the entry can't give the values as they are in
+/// the row, it is asked about the row, too, when that was locked or fetched. It must not use the cursor, nor
+/// the transaction.
 pub type varve_filter_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -101,7 +102,7 @@ unsafe impl Send for Filter {}
 
 impl Filter {
     fn wants(&mut self, values: &DatumBuf, position: &[u8]) -> varve::Result<bool> {
-        fill(&mut self.row, &self.key_columns, values);
+        fill(&mut self.row, &self.key_columns, values.iter());
         let (at, len) = (position.as_ptr(), position.len() as u32);
         // SAFETY: CAPI-2; row and position outlive the call.
         let answer = unsafe { (self.ask)(self.context, self.row.as_ptr(), at, len) };
@@ -207,10 +208,11 @@ unsafe fn go_on(
         let most = (most - 1).min(c.cursor.peekable());
         while c.ahead < most
             && let Some(peeked) = c.cursor.peek(trx, c.ahead)
-            && c.rows.put_peeked(c.ahead + 1, peeked)
+            && c.rows.put_peeked(&c.cursor, c.ahead + 1, peeked)
         {
             c.ahead += 1;
         }
+        c.rows.end_portion(c.ahead);
         // SAFETY: the caller's promise.
         unsafe {
             portion.rows.write(c.rows.as_ptr());
@@ -298,13 +300,22 @@ pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     // SAFETY: CAPI-2.
     let c = unsafe { &mut *cursor };
     // SAFETY: CAPI-2.
-    let flags = (!wanted.is_null()).then(|| unsafe { slice_of(wanted, n as usize) });
-    let flags: Option<Vec<bool>> = flags.map(|f| f.iter().map(|w| *w != 0).collect());
+    let flags = unsafe { flags_of(wanted, n) };
     c.cursor.set_wanted_columns(flags.as_deref());
     c.rows.want(|column| match &flags {
         Some(flags) => flags.get(*column) == Some(&true),
         None => true,
     });
+}
+
+/// Flags of columns; `None` for a null pointer. Safety: as of `slice_of`.
+unsafe fn flags_of(flags: *const u8, n: u32) -> Option<Vec<bool>> {
+    if flags.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let flags = unsafe { slice_of(flags, n as usize) };
+    Some(flags.iter().map(|flag| *flag != 0).collect())
 }
 
 /// Gives back memory that external values took. The current row's values are gone then; the cursor keeps its
@@ -368,27 +379,31 @@ pub unsafe extern "C" fn varve_cursor_set_begin(
 }
 
 /// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the
-/// next search on. Null asks nobody.
+/// next search on. It looks at some columns: `n` flags, one for each column of the table; a null pointer: at
+/// all. A null filter asks nobody.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_filter(
     cursor: *mut varve_cursor,
     filter: varve_filter_fn,
     context: *mut c_void,
+    columns: *const u8,
+    n: u32,
 ) {
     // SAFETY: CAPI-2.
     let c = unsafe { &mut *cursor };
     let Some(ask) = filter else {
-        return c.cursor.set_filter(None);
+        return c.cursor.set_filter(None, None);
     };
+    // SAFETY: CAPI-2.
+    let columns = unsafe { flags_of(columns, n) };
     let mut filter = Filter {
         ask,
         context,
         row: vec![varve_value::NULL; c.rows.columns()],
         key_columns: c.rows.key_columns().to_vec(),
     };
-    (c.cursor).set_filter(Some(Box::new(move |values, position| {
-        filter.wants(values, position)
-    })));
+    let ask = move |values: &DatumBuf, position: &[u8]| filter.wants(values, position);
+    (c.cursor).set_filter(Some(Box::new(ask)), columns.as_deref());
 }
 
 /// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of

@@ -2,7 +2,7 @@
 //!
 //! The values point into the cursor's copy of a row; or into `values`, if the index's key gave them.
 
-use varve::{Cursor, DatumBuf, KeyField, Peeked};
+use varve::{Cursor, Datum, DatumBuf, KeyField, Peeked};
 
 use crate::value::varve_value;
 
@@ -23,6 +23,10 @@ pub(crate) struct RowsForC {
     /// Bytes that they take, and what was read of them for each row.
     fields_len: usize,
     values: Vec<u8>,
+    /// Otherwise: the values of `key_columns` of the rows behind the current one.
+    ahead: DatumBuf,
+    /// Room for a key.
+    key: Vec<u8>,
 }
 
 /// Rows and values handed over at once, at most.
@@ -41,6 +45,8 @@ impl RowsForC {
             fields: None,
             fields_len: 0,
             values: Vec::new(),
+            ahead: DatumBuf::new(),
+            key: Vec::new(),
         }
     }
 
@@ -104,6 +110,7 @@ impl RowsForC {
 
     /// Makes room for a portion; returns how many rows it may have.
     pub fn begin_portion(&mut self) -> usize {
+        self.ahead.clear();
         let most = (MOST_VALUES / self.columns.max(1)).clamp(1, MOST_ROWS);
         if self.rows.len() < most * self.columns || self.values.len() < most * self.fields_len {
             self.make_room(most);
@@ -132,7 +139,7 @@ impl RowsForC {
         let Some(fields) = &self.fields else {
             let values = cursor.key_values()?;
             if let Some(values) = values {
-                fill(&mut self.rows, &self.key_columns, values);
+                fill(&mut self.rows, &self.key_columns, values.iter());
             }
             return Ok(values.is_some());
         };
@@ -144,9 +151,10 @@ impl RowsForC {
         Ok(is_entry)
     }
 
-    /// Makes what was peeked at row number `n` of the portion. `false` if it can't be had that way.
+    /// Makes what the cursor has peeked at row number `n` of the portion, which `end_portion` completes.
+    /// `false` if it can't be had that way.
     #[inline]
-    pub fn put_peeked(&mut self, n: usize, peeked: Peeked<'_>) -> bool {
+    pub fn put_peeked(&mut self, cursor: &Cursor, n: usize, peeked: Peeked<'_>) -> bool {
         let row = &mut self.rows[n * self.columns..][..self.columns];
         match (peeked, &self.fields) {
             (Peeked::Row(from), _) => {
@@ -155,13 +163,33 @@ impl RowsForC {
                 }
                 true
             }
-            (Peeked::Entry(prefix, suffix), Some(fields)) => {
+            (Peeked::Entry(entry), Some(fields)) => {
                 let values = &mut self.values[n * self.fields_len..][..self.fields_len];
-                let is_read = Peeked::read_fields((prefix, suffix), fields, values);
+                let is_read = Peeked::read_fields(entry.key, fields, values);
                 point_to(fields, values, row);
                 is_read
             }
-            (Peeked::Entry(..), None) => false,
+            (Peeked::Entry(entry), None) => {
+                let read = cursor.read_peeked(&entry, &mut self.key, &mut self.ahead);
+                read.is_some()
+            }
+        }
+    }
+
+    /// The portion has so many rows behind the first one.
+    #[inline]
+    pub fn end_portion(&mut self, n: usize) {
+        let key_len = self.key_columns.len();
+        if self.ahead.len() < n * key_len {
+            return;
+        }
+        // Only now do the values stay where they are.
+        let mut values = self.ahead.iter();
+        for row in self.rows[self.columns..]
+            .chunks_exact_mut(self.columns)
+            .take(n)
+        {
+            fill(row, &self.key_columns, values.by_ref());
         }
     }
 }
@@ -178,8 +206,12 @@ fn point_to(fields: &[KeyField], mut values: &[u8], row: &mut [varve_value]) {
 
 /// Puts the values of an entry where their columns stand in a row.
 #[inline]
-pub(crate) fn fill(row: &mut [varve_value], key_columns: &[(usize, bool)], values: &DatumBuf) {
-    for (&(column, readable), value) in key_columns.iter().zip(values.iter()) {
+pub(crate) fn fill<'a>(
+    row: &mut [varve_value],
+    key_columns: &[(usize, bool)],
+    values: impl Iterator<Item = Datum<'a>>,
+) {
+    for (&(column, readable), value) in key_columns.iter().zip(values) {
         if readable {
             row[column] = varve_value::of(value);
         }

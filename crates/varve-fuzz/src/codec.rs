@@ -120,7 +120,10 @@ fn keys(format: &RowFormat, codec: &KeyCodec, row: &Row) -> Option<Vec<u8>> {
     let set = codec.set_forms(&key, |column| datums[column], &mut forms);
     set.expect("just encoded");
     let (mut forms, mut of_texts) = (new(forms.bits()), new(forms.bits()));
-    assert_eq!(codec.decode(&key, &mut forms, &mut out), Ok(key.len()));
+    assert_eq!(
+        codec.decode(&key, u32::MAX, &mut forms, &mut out),
+        Ok(key.len())
+    );
     for (n, column) in codec.columns().enumerate() {
         let want = match codec.readable(n) {
             Readable::No => None,
@@ -150,7 +153,7 @@ fn hostile(format: &RowFormat, codec: &KeyCodec, bytes: &[u8]) {
     // Forms that the key has not, most often.
     let flags = bytes.first().copied().unwrap_or_default();
     let mut forms = Forms::new(codec.texts(), flags);
-    let _ = codec.decode(bytes, &mut forms, &mut out);
+    let _ = codec.decode(bytes, u32::MAX, &mut forms, &mut out);
     let decoded = codec.own_len(bytes);
     let _ = codec.has_zero(bytes, u32::MAX);
     let ended = codec.part_ends(bytes, 0, &mut ends);

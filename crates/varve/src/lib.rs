@@ -114,7 +114,8 @@ pub use row::{
 };
 pub use stats::{NullsInKeys, Statistic, TableStatistics};
 pub use table::{
-    CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked, TableLoad,
+    CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked, PeekedEntry,
+    TableLoad,
 };
 pub use txn::{
     AutoIncLock, FlushLog, HistoryOptions, Interrupt, Isolation, LogLevel, Logger, PurgeOptions,

@@ -233,7 +233,7 @@ fn what_a_filter_passes_over_is_covered() {
     for (index, search) in [(1, (AtLeast, 150)), (1, (Exact, 200)), (2, (Exact, 200))] {
         let mut trx = db.begin(RepeatableRead);
         let mut cursor = table.cursor(index).unwrap();
-        cursor.set_filter(Some(Box::new(|_, _| Ok(false))));
+        cursor.set_filter(Some(Box::new(|_, _| Ok(false))), None);
         let end = 250i64.to_le_bytes();
         cursor.set_end(Some((&[Some(&end[..])], true))).unwrap();
         let found = read(&mut trx, &mut cursor, search, ALL, LockMode::Exclusive).unwrap();

@@ -112,12 +112,15 @@ fn a_search_among_entries_that_a_filter_does_not_want() {
         let asked = Arc::new(AtomicU64::new(0));
         let (count, kill) = (asked.clone(), trx.interrupt_handle());
         let mut cursor = table.cursor(1).unwrap();
-        cursor.set_filter(Some(Box::new(move |_, _| {
-            if count.fetch_add(1, Relaxed) == 100 {
-                kill.interrupt();
-            }
-            Ok(false)
-        })));
+        cursor.set_filter(
+            Some(Box::new(move |_, _| {
+                if count.fetch_add(1, Relaxed) == 100 {
+                    kill.interrupt();
+                }
+                Ok(false)
+            })),
+            None,
+        );
         let ended = cursor.first(&mut trx, mode);
         assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
         let until_then = asked.load(Relaxed) as i64;

@@ -8,8 +8,8 @@ mod small;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Cursor, Database, Isolation, KeyField, KeyMatch, LockMode, Peeked, Table, TableDef,
-    Transaction, Value,
+    ColumnType, Cursor, Database, DatumBuf, Isolation, KeyField, KeyMatch, LockMode, Peeked, Table,
+    TableDef, Transaction, Value,
 };
 
 const ROWS: i64 = 800;
@@ -82,9 +82,9 @@ fn current(cursor: &Cursor, fields: &[KeyField]) -> (i64, i64) {
 fn look(peeked: Peeked<'_>, fields: &[KeyField]) -> (i64, i64) {
     match peeked {
         Peeked::Row(row) => (number(row.get(0).unwrap()), number(row.get(1).unwrap())),
-        Peeked::Entry(prefix, suffix) => {
+        Peeked::Entry(entry) => {
             let mut values = [0; 16];
-            assert!(Peeked::read_fields((prefix, suffix), fields, &mut values));
+            assert!(Peeked::read_fields(entry.key, fields, &mut values));
             (number(&values[8..]), number(&values[..8]))
         }
     }
@@ -113,6 +113,64 @@ fn in_portions(
         assert_eq!(Some(&current(cursor, fields)), rows.last());
     }
     (rows, peeked)
+}
+
+/// An entry with a zero, which may be a negative one, can't be had by a look; others can, and NULL. Values
+/// that are not wanted are not there.
+#[test]
+fn a_look_gives_floating_point_unless_it_is_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .nullable("x", ColumnType::Double)
+        .nullable("y", ColumnType::Bytes(20))
+        .primary(&["id"])
+        .index("by_x", &["x", "y"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let rows = [None, Some(-1.5), Some(-0.0), Some(0.5)];
+    // The first portion is not of all rows.
+    let more = std::iter::repeat_n(Some(9.0), 20);
+    for (id, x) in (0i64..).zip(rows.into_iter().chain(more)) {
+        let row = [
+            id.into(),
+            x.map_or(Value::Null, Value::Double),
+            Value::Bytes(vec![0; 3]),
+        ];
+        trx.insert(&table, &table.def().row(&row).unwrap().datums())
+            .unwrap();
+    }
+    let mut look = |wanted: [bool; 3]| {
+        let mut cursor = table.cursor(1).unwrap();
+        cursor.set_keys_suffice(true);
+        cursor.set_wanted_columns(Some(&wanted));
+        assert!(cursor.first(&mut trx, LockMode::None).unwrap());
+        let (mut key, mut ahead) = (Vec::new(), DatumBuf::new());
+        let mut seen = Vec::new();
+        for n in 0..3 {
+            assert!(n < cursor.peekable());
+            ahead.clear();
+            let Some(Peeked::Entry(entry)) = cursor.peek(&trx, n) else {
+                panic!("entry {n}")
+            };
+            let read = cursor.read_peeked(&entry, &mut key, &mut ahead);
+            seen.push(read.map(|()| [0, 1, 2].map(|part| ahead.get(part).map(<[u8]>::to_vec))));
+        }
+        seen
+    };
+    let got = look([true, true, false]);
+    let of = |id: i64, x: f64| {
+        Some([
+            Some(x.to_le_bytes().to_vec()),
+            None,
+            Some(id.to_le_bytes().to_vec()),
+        ])
+    };
+    assert_eq!(got, [of(1, -1.5), None, of(3, 0.5)]);
+    let got = look([true, false, true]);
+    let of = |id: i64| Some([None, Some(vec![0; 3]), Some(id.to_le_bytes().to_vec())]);
+    assert_eq!(got, [of(1), of(2), of(3)]);
 }
 
 /// PEEK-1.

@@ -172,17 +172,20 @@ fn filters_see_keys_and_leave_other_rows_unlocked() {
         let mut trx = db.begin(Isolation::RepeatableRead);
         let mut cursor = table.cursor(1).unwrap();
         let log = asked.clone();
-        cursor.set_filter(Some(Box::new(move |key, position| {
-            let int = |i| {
-                key.get(i)
-                    .map(|v| i64::from_le_bytes(v.try_into().unwrap()))
-            };
-            let (k, a, b) = (int(0), int(1).unwrap(), int(2).unwrap());
-            let bytes = |int: i64| (int as u64 ^ 1 << 63).to_be_bytes();
-            assert_eq!(position, [bytes(a), bytes(b)].concat(), "the entry's row");
-            log.lock().unwrap().push((k, a * 10 + b));
-            Ok(b == 3)
-        })));
+        cursor.set_filter(
+            Some(Box::new(move |key, position| {
+                let int = |i| {
+                    key.get(i)
+                        .map(|v| i64::from_le_bytes(v.try_into().unwrap()))
+                };
+                let (k, a, b) = (int(0), int(1).unwrap(), int(2).unwrap());
+                let bytes = |int: i64| (int as u64 ^ 1 << 63).to_be_bytes();
+                assert_eq!(position, [bytes(a), bytes(b)].concat(), "the entry's row");
+                log.lock().unwrap().push((k, a * 10 + b));
+                Ok(b == 3)
+            })),
+            None,
+        );
         let null = [None];
         let found = cursor.seek(&mut trx, &null, KeyMatch::Exact, mode).unwrap();
         let wanted = ids(&mut cursor, &mut trx, found, true);
@@ -212,10 +215,10 @@ fn filters_see_keys_and_leave_other_rows_unlocked() {
         }
         other.rollback().unwrap();
 
-        cursor.set_filter(Some(Box::new(|_, _| Err(Error::Interrupted))));
+        cursor.set_filter(Some(Box::new(|_, _| Err(Error::Interrupted))), None);
         let stopped = cursor.first(&mut trx, mode);
         assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
-        cursor.set_filter(None);
+        cursor.set_filter(None, None);
         assert!(cursor.first(&mut trx, mode).unwrap());
         trx.rollback().unwrap();
     }

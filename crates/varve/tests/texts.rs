@@ -13,8 +13,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
-    CollationId, ColumnType, Cursor, Database, HistoryOptions, Isolation, LockMode, Options, Table,
-    TableDef, Transaction, Value,
+    CollationId, ColumnType, Cursor, Database, DatumBuf, HistoryOptions, Isolation, LockMode,
+    Options, Peeked, Table, TableDef, Transaction, Value,
 };
 
 /// Two texts in the index, one in the primary key.
@@ -94,6 +94,29 @@ fn scan(trx: &mut Transaction, cursor: &mut Cursor, lock: LockMode) -> Vec<(Row,
     rows
 }
 
+/// PEEK-1: what a look says of an entry is what it says when the scan comes there. How many gave it.
+fn look_ahead(trx: &mut Transaction, cursor: &mut Cursor) -> usize {
+    let parts = cursor.key_columns().len();
+    let (mut key, mut seen) = (Vec::new(), 0);
+    let mut found = cursor.first(trx, LockMode::None).unwrap();
+    while found {
+        let mut ahead = DatumBuf::new();
+        let looks = (0..cursor.peekable()).map_while(|n| match cursor.peek(trx, n)? {
+            Peeked::Entry(entry) => cursor.read_peeked(&entry, &mut key, &mut ahead),
+            Peeked::Row(_) => panic!("a row of a secondary index"),
+        });
+        for n in 0..looks.count() {
+            assert!(cursor.next(trx).unwrap(), "a row too many is looked at");
+            let values = cursor.key_values().unwrap().expect("what was looked at");
+            let looked_at = (0..parts).map(|part| ahead.get(n * parts + part));
+            assert!(looked_at.eq(values.iter()), "{ahead:?} {n}: {values:?}");
+            seen += 1;
+        }
+        found = cursor.next(trx).unwrap();
+    }
+    seen
+}
+
 /// All rows as the clustered index gives them, and as each other one does.
 fn compare(trx: &mut Transaction, table: &Table) {
     let mut cursor = table.cursor(0).unwrap();
@@ -104,6 +127,12 @@ fn compare(trx: &mut Transaction, table: &Table) {
     for index in 1..=3 {
         let mut cursor = table.cursor(index).unwrap();
         cursor.set_keys_suffice(true);
+        look_ahead(trx, &mut cursor);
+        // Some columns are not wanted.
+        let mut few = table.cursor(index).unwrap();
+        few.set_keys_suffice(true);
+        few.set_wanted_columns(Some(&[index != 2, index == 1, true, false]));
+        look_ahead(trx, &mut few);
         let covered = |column| [&[1, 2, 0][..], &[3, 0], &[2, 1, 0]][index - 1].contains(&column);
         let mut want = rows.clone();
         let mut got: Vec<Row> = Vec::new();
@@ -124,11 +153,14 @@ fn compare(trx: &mut Transaction, table: &Table) {
         let mut cursor = table.cursor(index).unwrap();
         let columns: Vec<usize> = cursor.key_columns().iter().map(|(c, _)| *c).collect();
         let part = columns.iter().position(|c| *c == 0).unwrap();
-        cursor.set_filter(Some(Box::new(move |values, _| {
-            Ok(values
-                .get(part)
-                .is_some_and(|key| key[0].is_ascii_lowercase()))
-        })));
+        cursor.set_filter(
+            Some(Box::new(move |values, _| {
+                Ok(values
+                    .get(part)
+                    .is_some_and(|key| key[0].is_ascii_lowercase()))
+            })),
+            None,
+        );
         let got = scan(trx, &mut cursor, LockMode::None);
         let small = |row: &&Row| row.0.as_bytes()[0].is_ascii_lowercase();
         assert_eq!(
@@ -262,9 +294,10 @@ fn a_condition_is_asked_about_what_is_locked() {
                 let mut trx = db.begin(Isolation::ReadCommitted);
                 let mut cursor = table.cursor(1).unwrap();
                 let is_capital = |name: Option<&[u8]>| name == Some(b"NAME");
-                cursor.set_filter(Some(Box::new(move |values, _| {
-                    Ok(is_capital(values.get(0)))
-                })));
+                cursor.set_filter(
+                    Some(Box::new(move |values, _| Ok(is_capital(values.get(0))))),
+                    None,
+                );
                 let rows = scan(&mut trx, &mut cursor, LockMode::Shared).len();
                 trx.commit().unwrap();
                 rows

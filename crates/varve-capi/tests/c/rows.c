@@ -172,16 +172,16 @@ static void read_some(const varve_txn *txn, const varve_table *table)
   OK(varve_cursor_open(table, 1, &c));
   CHECK(varve_cursor_covers(c, 0));
   CHECK(!varve_cursor_covers(c, 1));
-  varve_cursor_set_filter(c, odd_only, &asked);
+  varve_cursor_set_filter(c, odd_only, &asked, (const uint8_t[]){1, 0}, 2);
   OK(varve_cursor_first(c, txn, VARVE_SHARED, &row));
   CHECK(as_number(row[0]) == 3 && equals(row[1], "bob"));
   OK(varve_cursor_next(c, txn, &row));
   CHECK(as_number(row[0]) == 1);
   EXPECT(VARVE_NO_ROW, varve_cursor_next(c, txn, &row));
   CHECK(asked == 3);
-  varve_cursor_set_filter(c, stop, NULL);
+  varve_cursor_set_filter(c, stop, NULL, NULL, 0);
   EXPECT(VARVE_INTERRUPTED, varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
-  varve_cursor_set_filter(c, NULL, NULL);
+  varve_cursor_set_filter(c, NULL, NULL, NULL, 0);
 
   varve_value name= bytes("BOB");
   varve_bound begin= {&name, 1, true};

@@ -466,7 +466,7 @@ impl Session<'_, '_> {
                 _ => {
                     let _ = varve_cursor_was_semi_consistent(cursor);
                     varve_cursor_release_values(cursor);
-                    varve_cursor_set_filter(cursor, None, null_mut());
+                    varve_cursor_set_filter(cursor, None, null_mut(), null(), 0);
                     VARVE_OK
                 }
             });

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result};
 
-use super::letters::{Alphabet, Forms, Recognizer, Speller};
+use super::letters::{Alphabet, Forms, MOST_BYTES, Recognizer, SeesWeights, Speller};
 use super::memcmp;
 use super::{
     Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
@@ -281,7 +281,7 @@ impl KeyCodec {
             at += match column(part.column) {
                 Some(text) => {
                     let mut recognizer = Recognizer::new(letters, text, forms.most());
-                    let weights = part.weights(rest, letters.unit(), |w| recognizer.push(w))?;
+                    let weights = part.weights(rest, letters.unit(), &mut recognizer)?;
                     forms.set(recognizer.form());
                     weights.map_or(NULL_LEN, |(len, _)| len)
                 }
@@ -323,18 +323,28 @@ impl KeyCodec {
         Ok(at)
     }
 
-    /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those that are not
-    /// [`readable`](Self::readable) and texts of form 0, and returns how many bytes they took. The clustered
-    /// key of a secondary entry follows there. Total on any bytes.
+    /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those whose bits in
+    /// `wanted` are not set, that are not [`readable`](Self::readable), and texts of form 0. Returns how many
+    /// bytes they took, up to the last one that is wanted: of a secondary entry of which all are, where its
+    /// clustered key follows. Total on any bytes.
     pub fn decode(
         &self,
         key: &[u8],
+        wanted: u32,
         forms: &mut Forms,
         out: &mut DatumBuf,
     ) -> Result<usize, Damage> {
         let mut at = 0;
-        for part in &self.parts {
-            if let (Kind::Int { bytes, signed }, false) = (&part.kind, part.nullable) {
+        for (n, part) in self.parts.iter().enumerate() {
+            let form = part.letters.as_ref().map_or(0, |_| forms.take());
+            if wanted >> n == 0 {
+                out.push(None);
+                continue;
+            }
+            let is_wanted = wanted >> n & 1 != 0;
+            if let (Kind::Int { bytes, signed }, false, true) =
+                (&part.kind, part.nullable, is_wanted)
+            {
                 // The bulk of all key parts.
                 let Some(be) = key.get(at..at + bytes) else {
                     return Err(Damage::new("a whole key part", key.len() - at));
@@ -344,8 +354,8 @@ impl KeyCodec {
                 continue;
             }
             at += out.try_push_part(|bytes| match &part.letters {
-                Some(letters) => part.decode_text(&key[at..], letters, forms.take(), bytes),
-                None => part.decode(&key[at..], part.is_readable(), bytes),
+                Some(letters) if is_wanted => part.decode_text(&key[at..], letters, form, bytes),
+                _ => part.decode(&key[at..], is_wanted && part.is_readable(), bytes),
             })?;
         }
         Ok(at)
@@ -458,7 +468,8 @@ impl PartCodec {
         self.is_whole && !matches!(&self.kind, Kind::Text(c) if !c.is_bytewise())
     }
 
-    /// As `decode`, of a text in this form.
+    /// As `decode`, of a text in this form. Its loop over the letters wants the registers for itself.
+    #[inline(never)]
     fn decode_text(
         &self,
         key: &[u8],
@@ -469,11 +480,24 @@ impl PartCodec {
         if form == 0 {
             return self.decode(key, false, out);
         }
-        let mut speller = Speller::new(letters, form);
-        let weights = self.weights(key, letters.unit(), |weight| speller.push(weight, out))?;
+        let start = out.len();
+        let mut room = key.len() / letters.unit() * MOST_BYTES;
+        let (weights, is_right) = loop {
+            out.resize(start + room, 0);
+            let mut speller = Speller::new(letters, form, &mut out[start..]);
+            let weights = self.weights(key, letters.unit(), &mut speller)?;
+            if speller.is_full {
+                // Two escaped bytes can stand for a run of zeros.
+                room = room.max(1) * memcmp::RUN_ON as usize;
+                continue;
+            }
+            let (len, is_right) = (speller.len, speller.is_right);
+            out.truncate(start + len);
+            break (weights, is_right);
+        };
         match weights {
             None => Ok((NULL_LEN, false)),
-            Some((len, true)) if speller.is_right => Ok((len, true)),
+            Some((len, true)) if is_right => Ok((len, true)),
             _ => Err(Damage::new(
                 "the weights of a text of its form",
                 form.into(),
@@ -488,7 +512,7 @@ impl PartCodec {
         &self,
         key: &[u8],
         unit: usize,
-        mut see: impl FnMut(&[u8]),
+        to: &mut impl SeesWeights,
     ) -> Result<Option<(usize, bool)>, Damage> {
         let Some(head) = self.value_at(key)? else {
             return Ok(None);
@@ -503,7 +527,7 @@ impl PartCodec {
         {
             // Nearly all.
             let space = &weight[..unit];
-            let len = memcmp::get_padded(rest, space, self.flip, |bytes| bytes.show(&mut see))?;
+            let len = memcmp::get_padded(rest, space, self.flip, |weight| to.see(weight))?;
             return Ok(Some((head + len, true)));
         }
         let (mut weight, mut n) = ([0; 3], 0);
@@ -511,7 +535,7 @@ impl PartCodec {
             weight[n] = byte;
             n += 1;
             if n == unit {
-                see(&weight[..unit]);
+                to.see(&weight[..unit]);
                 n = 0;
             }
         };
@@ -519,7 +543,7 @@ impl PartCodec {
             Pad::Space { unit, weight } => {
                 let space = &weight[..unit as usize];
                 memcmp::get_padded(rest, space, self.flip, |bytes| {
-                    bytes.show(|bytes| bytes.iter().for_each(|byte| put(*byte)));
+                    bytes.iter().for_each(|byte| put(*byte));
                 })?
             }
             Pad::None => memcmp::get_escaped(rest, self.flip, put)?,
@@ -588,7 +612,7 @@ impl PartCodec {
                 let space = &weight[..unit as usize];
                 match readable {
                     true => memcmp::get_padded(rest, space, self.flip, |bytes| {
-                        bytes.show(|bytes| out.extend_from_slice(bytes));
+                        out.extend_from_slice(bytes);
                     })?,
                     false => memcmp::get_padded(rest, space, self.flip, |_| ())?,
                 }

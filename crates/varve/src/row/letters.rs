@@ -33,6 +33,9 @@ const BITS: u32 = FORM_BITS.count_ones();
 /// primary key, which come behind.
 pub const MOST_FORMS: usize = 3;
 
+/// Bytes of a letter, at most.
+pub(super) const MOST_BYTES: usize = 3;
+
 const SMALL: u8 = 1;
 const CAPITAL: u8 = 2;
 const WORDS: u8 = 3;
@@ -97,7 +100,8 @@ impl Table {
         let mut weigh = |c: u16| {
             text.clear();
             weight.clear();
-            letters.put(c, &mut text);
+            let (bytes, len) = letters.encode(c);
+            text.extend_from_slice(&bytes[..len]);
             collation.weights(&text, &mut weight);
             let zeros = weight.len().saturating_sub(2);
             let is_short = weight[..zeros].iter().all(|b| *b == 0);
@@ -176,7 +180,12 @@ impl Place {
     }
 }
 
-/// Finds out in which form a text is, while its weights are shown one by one.
+/// Who is shown the weights of a text one by one.
+pub(super) trait SeesWeights {
+    fn see(&mut self, weight: &[u8]);
+}
+
+/// Finds out in which form a text is, while it sees its weights.
 pub(super) struct Recognizer<'a> {
     alphabet: &'a Alphabet,
     /// What is left of it.
@@ -194,13 +203,6 @@ impl<'a> Recognizer<'a> {
             text,
             place: Place::START,
             forms: (2u8 << most) - 2,
-        }
-    }
-
-    #[inline]
-    pub fn push(&mut self, weight: &[u8]) {
-        if self.take(weight).is_none() {
-            self.forms = 0;
         }
     }
 
@@ -233,51 +235,89 @@ impl<'a> Recognizer<'a> {
     }
 }
 
-/// Writes a text letter by letter.
+impl SeesWeights for Recognizer<'_> {
+    #[inline(always)]
+    fn see(&mut self, weight: &[u8]) {
+        if self.take(weight).is_none() {
+            self.forms = 0;
+        }
+    }
+}
+
+/// Writes a text letter by letter, while it sees its weights.
 pub(super) struct Speller<'a> {
     alphabet: &'a Alphabet,
-    place: Place,
-    form: u8,
+    /// A cased letter would be a capital one here; it would be behind any letter without case; it always is.
+    capital: bool,
+    words: bool,
+    all: bool,
+    /// Of which the first `len` bytes are written.
+    to: &'a mut [u8],
+    pub len: usize,
+    /// There was no room for some.
+    pub is_full: bool,
     /// All weights had letters, and the form is one.
     pub is_right: bool,
 }
 
 impl<'a> Speller<'a> {
-    pub fn new(alphabet: &'a Alphabet, form: u8) -> Speller<'a> {
+    /// Each letter takes up to [`MOST_BYTES`] of `to`.
+    pub fn new(alphabet: &'a Alphabet, form: u8, to: &'a mut [u8]) -> Speller<'a> {
         Speller {
             alphabet,
-            place: Place::START,
-            form,
+            capital: form != SMALL,
+            words: form == WORDS,
+            all: form == CAPITAL,
+            to,
+            len: 0,
+            is_full: false,
             is_right: (SMALL..=FIRST).contains(&form),
         }
     }
 
-    #[inline]
-    pub fn push(&mut self, weight: &[u8], out: &mut Vec<u8>) {
+    #[inline(always)]
+    fn put(&mut self, bytes: &[u8]) {
+        match self.to.get_mut(self.len..self.len + bytes.len()) {
+            Some(to) => {
+                to.copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+            None => self.is_full = true,
+        }
+    }
+}
+
+impl SeesWeights for Speller<'_> {
+    #[inline(always)]
+    fn see(&mut self, weight: &[u8]) {
         let Alphabet::Table(table) = self.alphabet else {
-            return out.extend_from_slice(weight);
+            return self.put(weight);
         };
         let Some((small, capital)) = table.pair(weight) else {
             self.is_right = false;
             return;
         };
-        let is_capital = self.place.capitals() >> self.form & 1 != 0;
-        self.place.pass(small != capital);
-        match if is_capital { capital } else { small } {
-            letter @ 0..0x80 => out.push(letter as u8),
-            letter => table.letters.put(letter, out),
+        let letter = if self.capital { capital } else { small };
+        let has_case = small != capital;
+        self.capital = self.all | (!has_case & (self.capital | self.words));
+        match letter {
+            0..0x80 => self.put(&[letter as u8]),
+            _ => {
+                let (bytes, len) = table.letters.encode(letter);
+                self.put(&bytes[..len]);
+            }
         }
     }
 }
 
 impl Letters {
-    fn put(self, c: u16, out: &mut Vec<u8>) {
+    /// A letter's bytes, and how many there are.
+    #[inline]
+    fn encode(self, c: u16) -> ([u8; MOST_BYTES], usize) {
         match (self, c) {
-            (Letters::Utf8, 0x80..=0x7ff) => out.extend([0xc0 | (c >> 6) as u8, trail(c)]),
-            (Letters::Utf8, 0x800..) => {
-                out.extend([0xe0 | (c >> 12) as u8, trail(c >> 6), trail(c)]);
-            }
-            _ => out.push(c as u8),
+            (Letters::Utf8, 0x80..=0x7ff) => ([0xc0 | (c >> 6) as u8, trail(c), 0], 2),
+            (Letters::Utf8, 0x800..) => ([0xe0 | (c >> 12) as u8, trail(c >> 6), trail(c)], 3),
+            _ => ([c as u8, 0, 0], 1),
         }
     }
 
@@ -454,7 +494,7 @@ mod tests {
             collation.weights(text.as_bytes(), &mut weights);
             let form_of = |most| {
                 let mut recognizer = Recognizer::new(&alphabet, text.as_bytes(), most);
-                weights.chunks(2).for_each(|w| recognizer.push(w));
+                weights.chunks(2).for_each(|w| recognizer.see(w));
                 recognizer.form()
             };
             assert_eq!(form_of(FIRST), form, "{text}");
@@ -469,10 +509,12 @@ mod tests {
     }
 
     fn spell(alphabet: &Alphabet, weights: &[u8], form: u8) -> Option<String> {
-        let (mut speller, mut out) = (Speller::new(alphabet, form), Vec::new());
-        weights.chunks(2).for_each(|w| speller.push(w, &mut out));
+        let mut out = vec![0; weights.len() * MOST_BYTES];
+        let mut speller = Speller::new(alphabet, form, &mut out);
+        weights.chunks(2).for_each(|w| speller.see(w));
+        let len = speller.len;
         let is_right = speller.is_right;
-        is_right.then(|| String::from_utf8(out).unwrap())
+        is_right.then(|| String::from_utf8(out[..len].to_vec()).unwrap())
     }
 
     /// KEY-7: the tables of the library's own collations, and of the pairs, are those that they have always
@@ -512,7 +554,8 @@ mod tests {
             };
             for c in 0..=last {
                 let mut out = Vec::new();
-                letters.put(c, &mut out);
+                let (bytes, len) = letters.encode(c);
+                out.extend_from_slice(&bytes[..len]);
                 let mut text = &out[..];
                 assert_eq!((letters.take(&mut text), text), (Some(c), &b""[..]));
             }

@@ -32,7 +32,7 @@ use super::Damage;
 
 /// `00 k` with k up to this is "k zeros, then the end".
 const RUN_MAX: usize = 126;
-const RUN_ON: u8 = 127;
+pub(super) const RUN_ON: u8 = 127;
 
 const REST_LESS: u8 = 1;
 const REST_EQUAL: u8 = 2;
@@ -257,44 +257,44 @@ fn insert_marks<const N: usize>(
     }
 }
 
-/// The bytes of a unit that is read.
-pub(super) struct Flipped<'a> {
-    bytes: &'a [u8],
+/// Shows the units of a padded value, without the spaces at its end; `flip` is 0xff for a descending part.
+/// Returns the bytes that the value takes.
+#[inline]
+pub(super) fn get_padded(
+    src: &[u8],
+    space: &[u8],
     flip: u8,
-}
-
-impl Flipped<'_> {
-    /// Shows them as they are in an ascending part.
-    #[inline]
-    pub fn show(self, see: impl FnOnce(&[u8])) {
-        if self.flip == 0 {
-            return see(self.bytes);
-        }
-        let mut unit = [0; 4];
-        let flipped = unit.iter_mut().zip(self.bytes);
-        flipped.for_each(|(to, from)| *to = from ^ self.flip);
-        see(&unit[..self.bytes.len()]);
+    see: impl FnMut(&[u8]),
+) -> Result<usize, Damage> {
+    match *space {
+        [a] => get_units(src, [a], flip, see),
+        [a, b] => get_units(src, [a, b], flip, see),
+        [a, b, c] => get_units(src, [a, b, c], flip, see),
+        [a, b, c, d] => get_units(src, [a, b, c, d], flip, see),
+        _ => unreachable!("collations are registered with units of 1 to 4 bytes"),
     }
 }
 
-/// Where the units of a padded value are read to, without the spaces at its end; `flip` is 0xff for a
-/// descending part. Returns the bytes that the value takes.
-pub(super) fn get_padded<'a>(
-    src: &'a [u8],
-    space: &[u8],
+#[inline]
+fn get_units<const N: usize>(
+    src: &[u8],
+    space: [u8; N],
     flip: u8,
-    mut put: impl FnMut(Flipped<'a>),
+    mut see: impl FnMut(&[u8]),
 ) -> Result<usize, Damage> {
-    let mut at = 0;
+    let mut rest = src;
     let mut in_run = false;
-    while let Some(unit) = src.get(at..at + space.len()) {
-        at += space.len();
-        let is_space = unit.iter().zip(space).all(|(b, s)| b ^ flip == *s);
+    while let Some((unit, behind)) = rest.split_first_chunk::<N>() {
+        let unit = unit.map(|b| b ^ flip);
+        rest = behind;
+        let is_space = unit == space;
         if is_space && !in_run {
-            let Some(&mark) = src.get(at) else { break };
-            at += 1;
+            let Some((mark, behind)) = rest.split_first() else {
+                break;
+            };
+            rest = behind;
             match mark ^ flip {
-                REST_EQUAL => return Ok(at),
+                REST_EQUAL => return Ok(src.len() - rest.len()),
                 REST_LESS | REST_GREATER => {}
                 other => {
                     return Err(Damage::new(
@@ -304,7 +304,7 @@ pub(super) fn get_padded<'a>(
                 }
             }
         }
-        put(Flipped { bytes: unit, flip });
+        see(&unit);
         in_run = is_space;
     }
     Err(Damage::new("the end of a key part", src.len()))
@@ -394,7 +394,7 @@ mod tests {
                 let src: Vec<u8> = ea.iter().chain(b"tail").map(|x| x ^ flip).collect();
                 let mut back = Vec::new();
                 let mut push = |bytes: &[u8]| back.extend_from_slice(bytes);
-                let len = get_padded(&src, &space, flip, |unit| unit.show(&mut push));
+                let len = get_padded(&src, &space, flip, &mut push);
                 prop_assert_eq!(len, Ok(ea.len()));
                 let kept = a.len() - a.rchunks(unit).take_while(|u| *u == space).count() * unit;
                 prop_assert_eq!(&back, &a[..kept]);

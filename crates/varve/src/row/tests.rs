@@ -278,7 +278,7 @@ proptest! {
         codec.set_forms(&key[..own], of_row, &mut forms).unwrap();
         let forms = Forms::new(codec.texts(), forms.bits());
         let mut of_texts = forms;
-        prop_assert_eq!(codec.decode(&key, &mut { forms }, &mut out), Ok(own));
+        prop_assert_eq!(codec.decode(&key, u32::MAX, &mut { forms }, &mut out), Ok(own));
         prop_assert_eq!(codec.own_len(&key), Ok(own));
         for (i, part) in parts.iter().enumerate() {
             let stored = rows[0][part.column].as_deref();
@@ -298,8 +298,15 @@ proptest! {
             prop_assert!(!is_float || !codec.has_zero(&key, 1 << i).unwrap());
             prop_assert_eq!(out.get(i), want);
         }
+        // Values that are not wanted are left out.
+        for wanted in [0, 1, 2, 5, 6] {
+            let mut few = DatumBuf::new();
+            codec.decode(&key, wanted, &mut { forms }, &mut few).unwrap();
+            let of = |i| Some(i).filter(|i| wanted >> i & 1 != 0).and_then(|i: usize| out.get(i));
+            prop_assert!(few.iter().eq((0..parts.len()).map(of)), "{:b} {:?}", wanted, few);
+        }
         for len in 0..own {
-            prop_assert!(codec.decode(&key[..len], &mut { forms }, &mut out).is_err(), "cut at {}", len);
+            prop_assert!(codec.decode(&key[..len], u32::MAX, &mut { forms }, &mut out).is_err(), "cut at {}", len);
         }
         // Fields say the same (KEY-4), wherever the key begins.
         for at in [0, 3] {
@@ -353,7 +360,7 @@ proptest! {
             }
             // Forms that the key has not, most often.
             let mut forms = Forms::new(codec.texts(), bytes.first().copied().unwrap_or(0));
-            let _ = codec.decode(bytes, &mut forms, &mut out);
+            let _ = codec.decode(bytes, u32::MAX, &mut forms, &mut out);
         }
     }
 }
@@ -668,4 +675,27 @@ fn row_ids_keep_order() {
     assert!(key(255) < key(256));
     assert_eq!(row_id_of(&key(u64::MAX - 1)), Ok(u64::MAX - 1));
     row_id_of(b"short").unwrap_err();
+}
+
+/// A run of zeros takes fewer bytes in a key than in the text.
+#[test]
+fn long_runs_of_zeros_are_read_back() {
+    let columns = [ColumnDef::new(
+        "t",
+        ColumnType::text_in(CollationId::UTF8_BIN, 5000),
+    )];
+    let codec = KeyCodec::new(&columns, &[KeyPart::new(0)], &Collations::new()).unwrap();
+    for text in [
+        vec![0; 3000],
+        [vec![b'x'; 20], vec![0; 400], vec![b'y']].concat(),
+        vec![],
+    ] {
+        let (mut key, mut out) = (Vec::new(), DatumBuf::new());
+        codec.encode_columns(&[Some(&text)], &mut key).unwrap();
+        let mut forms = Forms::new(1, 0);
+        codec.set_forms(&key, |_| Some(&text), &mut forms).unwrap();
+        let mut forms = Forms::new(1, forms.bits());
+        assert_eq!(codec.decode(&key, 1, &mut forms, &mut out), Ok(key.len()));
+        assert_eq!(out.get(0), Some(&text[..]));
+    }
 }

@@ -26,7 +26,7 @@ mod write;
 pub use build::{Build, BuildRoom, Product, TellDuplicate};
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_quiet_table, check_table};
-pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};
+pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked, PeekedEntry};
 pub(crate) use file::FromFile;
 pub use file::{TableFile, table_file_on};
 pub use load::TableLoad;

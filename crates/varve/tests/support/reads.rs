@@ -289,8 +289,8 @@ fn in_portions(table: &Table, trx: &mut Transaction, sorted: &Sorted<'_>, rng: &
                     assert_eq!(got.get(1), Some(&row.0.to_le_bytes()[..]), "looked at");
                     assert!(got.get(2) == Some(&row.1[..]), "looked at {id}");
                 }
-                Peeked::Entry(prefix, suffix) => {
-                    let key = [prefix, suffix].concat();
+                Peeked::Entry(entry) => {
+                    let key = [entry.key.0, entry.key.1].concat();
                     assert!(key.ends_with(&position(id)), "looked at {id}");
                 }
             }

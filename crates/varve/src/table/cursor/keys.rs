@@ -6,15 +6,18 @@ use smallvec::SmallVec;
 use crate::base::Result;
 use crate::catalog::OpenTable;
 use crate::page::LONGEST_KEY;
-use crate::row::{Datum, DatumBuf, Forms, KeyCodec, KeyField, MOST_FORMS, Readable, successor};
+use crate::row::{
+    Damage, Datum, DatumBuf, Forms, KeyCodec, KeyField, MOST_FORMS, Readable, successor,
+};
 use crate::txn::Transaction;
 
+use super::peek::PeekedEntry;
 use super::state::{Current, Direction};
 use super::{Cursor, LockMode};
 
 /// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
 /// [`Cursor::key_columns`], and with the position of its row. `false` passes the row over. If the entry can't
-/// give its values (KEY-5), or they may be others when the row is locked, it is asked about the row instead,
+/// give the values (KEY-5), or they may be others when the row is locked, it is asked about the row instead,
 /// too: columns that it looks at must be wanted. No latch is held.
 pub type EntryFilter = Box<dyn FnMut(&DatumBuf, &[u8]) -> Result<bool> + Send>;
 
@@ -81,11 +84,13 @@ pub(super) struct KeyReads {
     pub suffice: bool,
     /// See [`Cursor::key_columns`].
     columns: Vec<(usize, bool)>,
+    /// How many of them are the index's own.
+    own: usize,
     /// Those that can be had from some entries only, and what has to be so.
     doubts: SmallVec<[(usize, Exact); 4]>,
-    /// That all can be had, and those that are wanted.
-    all_exact: Exact,
-    wanted_exact: Exact,
+    wanted: Look,
+    /// Of the filter.
+    asked: Look,
     /// Parts that are texts which have forms.
     texts: usize,
     /// The filter is to be asked about the row.
@@ -94,8 +99,17 @@ pub(super) struct KeyReads {
     parts: DatumBuf,
 }
 
+/// Columns that somebody looks at.
+#[derive(Default)]
+struct Look {
+    /// Their parts of the index's own key and of the clustered one, as bits.
+    parts: [u32; 2],
+    /// What entries must have to give them.
+    exact: Exact,
+}
+
 /// What an entry must have to give values as they were stored (KEY-5).
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Exact {
     /// Bits of its flags, not all of them 0, for each text.
     forms: SmallVec<[u8; MOST_FORMS]>,
@@ -157,31 +171,48 @@ impl KeyReads {
                 doubts.extend(is_readable.then_some((part.column, exact)));
             }
         }
-        let all_exact = Exact::of(doubts.iter().map(|(_, exact)| exact));
-        KeyReads {
+        let mut reads = KeyReads {
             filter: None,
             suffice: false,
             columns,
+            own: own.map_or(0, |(def, _)| def.parts.len()),
             doubts,
-            wanted_exact: all_exact.clone(),
-            all_exact,
+            wanted: Look::default(),
+            asked: Look::default(),
             texts,
             asks_row: false,
             parts: DatumBuf::new(),
-        }
+        };
+        reads.set_wanted(None);
+        reads
     }
 
     /// See [`Cursor::set_wanted_columns`].
     pub fn set_wanted(&mut self, wanted: Option<&[bool]>) {
-        let is_wanted = |column: usize| wanted.is_none_or(|wanted| wanted[column]);
-        let doubts = self.doubts.iter().filter(|(column, _)| is_wanted(*column));
-        self.wanted_exact = Exact::of(doubts.map(|(_, exact)| exact));
+        self.wanted = self.look(wanted);
+    }
+
+    /// At the columns with a flag, or all.
+    fn look(&self, flags: Option<&[bool]>) -> Look {
+        let is_meant = |column: usize| flags.is_none_or(|flags| flags[column]);
+        let bits = |columns: &[(usize, bool)]| {
+            let bits = columns.iter().enumerate();
+            bits.fold(0, |bits, (n, (column, _))| {
+                bits | u32::from(is_meant(*column)) << n
+            })
+        };
+        let (own, clustered) = self.columns.split_at(self.own);
+        let doubts = self.doubts.iter().filter(|(column, _)| is_meant(*column));
+        Look {
+            parts: [bits(own), bits(clustered)],
+            exact: Exact::of(doubts.map(|(_, exact)| exact)),
+        }
     }
 
     /// Whether entries with these flags give all texts that are wanted.
     #[inline]
     pub fn has_forms(&self, flags: u8) -> bool {
-        self.wanted_exact.has_forms(flags)
+        self.wanted.exact.has_forms(flags)
     }
 }
 
@@ -219,9 +250,10 @@ impl Cursor {
     }
 
     /// Passes over the rows of a secondary index whose entries the filter does not want, from the next search
-    /// on.
-    pub fn set_filter(&mut self, filter: Option<EntryFilter>) {
+    /// on. It looks at `columns`, one flag for each column of the table; `None`: at all.
+    pub fn set_filter(&mut self, filter: Option<EntryFilter>, columns: Option<&[bool]>) {
         self.keys.filter = filter;
+        self.keys.asked = self.keys.look(columns);
     }
 
     /// Whether the filter may want the row `row.clustered` of the entry `row.key`. An entry's key never
@@ -233,10 +265,10 @@ impl Cursor {
             return Ok(true);
         };
         let is_sure = decides || self.keys.texts == 0;
-        let wanted = match is_sure.then(|| self.is_exact(&self.keys.all_exact)) {
+        let wanted = match is_sure.then(|| self.gives(&self.keys.asked)) {
             Some(Ok(true)) => {
                 self.keys.asks_row = self.search.lock != LockMode::None && self.keys.texts > 0;
-                self.take_apart()
+                self.take_apart(self.keys.asked.parts)
                     .and_then(|()| filter(&self.keys.parts, &self.row.clustered))
             }
             Some(Err(e)) => Err(e),
@@ -286,23 +318,33 @@ impl Cursor {
     /// (KEY-5).
     #[inline]
     pub(super) fn gives_wanted(&self) -> Result<bool> {
-        self.is_exact(&self.keys.wanted_exact)
+        self.gives(&self.keys.wanted)
     }
 
     #[inline]
-    fn is_exact(&self, exact: &Exact) -> Result<bool> {
-        if !exact.has_forms(self.row.flags) {
+    fn gives(&self, look: &Look) -> Result<bool> {
+        let keys = (&self.row.key[..], &self.row.clustered[..]);
+        self.is_exact(keys, self.row.flags, &look.exact)
+            .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found))
+    }
+
+    /// The same of the entry with this key, of the row with that clustered key.
+    #[inline]
+    fn is_exact(
+        &self,
+        (key, clustered): (&[u8], &[u8]),
+        flags: u8,
+        exact: &Exact,
+    ) -> std::result::Result<bool, Damage> {
+        if !exact.has_forms(flags) {
             return Ok(false);
         }
         let has_zero = |codec: &KeyCodec, key: &[u8], parts: u32| match parts {
             0 => Ok(false),
-            _ => codec
-                .has_zero(key, parts)
-                .map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found)),
+            _ => codec.has_zero(key, parts),
         };
-        let clustered = &self.table.clustered.codec;
-        Ok(!has_zero(&self.index().codec, &self.row.key, exact.own)?
-            && !has_zero(clustered, &self.row.clustered, exact.clustered)?)
+        Ok(!has_zero(&self.index().codec, key, exact.own)?
+            && !has_zero(&self.table.clustered.codec, clustered, exact.clustered)?)
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
@@ -313,7 +355,8 @@ impl Cursor {
     }
 
     /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For
-    /// each its position in the table's list, and whether its value can be had from an entry.
+    /// each its position in the table's list, and whether its value can be had from an entry. What is not
+    /// wanted ([`set_wanted_columns`](Self::set_wanted_columns)) is NULL there.
     pub fn key_columns(&self) -> &[(usize, bool)] {
         &self.keys.columns
     }
@@ -323,7 +366,7 @@ impl Cursor {
         if self.row.at != Current::Entry {
             return Ok(None);
         }
-        self.take_apart()?;
+        self.take_apart(self.keys.wanted.parts)?;
         Ok(Some(&self.keys.parts))
     }
 
@@ -358,23 +401,55 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Fills `parts` with the values of the entry `row.key` of row `row.clustered`.
-    fn take_apart(&mut self) -> Result<()> {
+    /// Fills `parts` with the values of these parts of the entry `row.key` of row `row.clustered`.
+    fn take_apart(&mut self, wanted: [u32; 2]) -> Result<()> {
         let mut parts = std::mem::take(&mut self.keys.parts);
         parts.clear();
-        let mut forms = Forms::new(self.keys.texts, self.row.flags);
-        let own = self
-            .index()
-            .codec
-            .decode(&self.row.key, &mut forms, &mut parts);
-        let all = own.and_then(|_| {
-            let clustered = &self.table.clustered.codec;
-            clustered.decode(&self.row.clustered, &mut forms, &mut parts)
-        });
+        let keys = (&self.row.key[..], &self.row.clustered[..]);
+        let read = self.read_entry(keys, self.row.flags, wanted, &mut parts);
         self.keys.parts = parts;
-        match all {
-            Ok(_) => Ok(()),
-            Err(d) => Err(self.index().damage_at(&self.row.key, d.expected, d.found)),
-        }
+        read.map_err(|d| self.index().damage_at(&self.row.key, d.expected, d.found))
+    }
+
+    /// Appends the values of the entry with this key, of the row with that clustered key, to `out`.
+    #[inline]
+    fn read_entry(
+        &self,
+        (key, clustered): (&[u8], &[u8]),
+        flags: u8,
+        [own_wanted, clustered_wanted]: [u32; 2],
+        out: &mut DatumBuf,
+    ) -> std::result::Result<(), Damage> {
+        let mut forms = Forms::new(self.keys.texts, flags);
+        self.index()
+            .codec
+            .decode(key, own_wanted, &mut forms, out)?;
+        let codec = &self.table.clustered.codec;
+        codec.decode(clustered, clustered_wanted, &mut forms, out)?;
+        Ok(())
+    }
+
+    /// As [`key_values`](Self::key_values), of an entry that was peeked at, at the end of `out`; `key` is
+    /// room for its key. `None` if the entry does not give what is wanted of it (KEY-5), or is damaged: the
+    /// move there says so.
+    #[inline]
+    pub fn read_peeked(
+        &self,
+        entry: &PeekedEntry<'_>,
+        key: &mut Vec<u8>,
+        out: &mut DatumBuf,
+    ) -> Option<()> {
+        let (prefix, suffix) = entry.key;
+        key.clear();
+        key.extend_from_slice(prefix);
+        key.extend_from_slice(suffix);
+        let (keys, flags) = (
+            (&key[..], entry.record.clustered_key(key)?),
+            entry.record.flags,
+        );
+        let wanted = &self.keys.wanted;
+        let is_exact = self.is_exact(keys, flags, &wanted.exact);
+        is_exact.ok()?.then_some(())?;
+        self.read_entry(keys, flags, wanted.parts, out).ok()
     }
 }

@@ -35,7 +35,7 @@ mod peek;
 mod state;
 
 pub use keys::EntryFilter;
-pub use peek::Peeked;
+pub use peek::{Peeked, PeekedEntry};
 
 use std::ops::Range;
 use std::sync::Arc;

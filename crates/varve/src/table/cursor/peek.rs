@@ -17,8 +17,15 @@ use super::{Cursor, LockMode};
 /// A row behind the current one.
 pub enum Peeked<'a> {
     Row(RowRef<'a>),
-    /// Nothing but the row's key is wanted: its first bytes, and the others.
-    Entry(&'a [u8], &'a [u8]),
+    /// Nothing but the row's key is wanted.
+    Entry(PeekedEntry<'a>),
+}
+
+/// An entry of a secondary index behind the current one.
+pub struct PeekedEntry<'a> {
+    /// The key's first bytes, and the others.
+    pub key: (&'a [u8], &'a [u8]),
+    pub(super) record: EntryRecord,
 }
 
 impl Peeked<'_> {
@@ -65,7 +72,8 @@ impl Cursor {
             let is_seen = self.is_seen(trx, entry.trx) && self.entries_decide(trx);
             let gives_all = self.keys.has_forms(entry.flags);
             let is_plain = is_whole && !entry.is_deleted() && is_seen && gives_all;
-            return is_plain.then_some(Peeked::Entry(prefix, suffix));
+            let (key, record) = ((prefix, suffix), entry);
+            return is_plain.then_some(Peeked::Entry(PeekedEntry { key, record }));
         }
         let record = RowRecord::decode(payload)?;
         let is_plain = payload[0] & EXTERNAL == 0 && !record.is_deleted();
