@@ -374,3 +374,45 @@ fn old_views_are_served_by_the_history_store() {
     assert!(seen(&mut after, &table) == all(), "a view of all rows");
     assert_eq!(seen(&mut before, &table), [0; 0], "a view of none");
 }
+
+/// A load takes rows as long as they come in order. The others are inserted behind it, a duplicate is refused
+/// at once, and a rollback takes back both.
+#[test]
+fn rows_out_of_order_are_inserted_behind_the_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = create(&db);
+    for commits in [false, true] {
+        let mut trx = begin(&db);
+        let mut load = db.load_table(&mut trx, &table, 1).unwrap();
+        let mut next = |trx: &mut Transaction, id: i64| {
+            let row = table.def().row(&row(id)).unwrap();
+            load.push_next(trx, &row.datums()).unwrap()
+        };
+        for id in (2..=ROWS).filter(|id| id % 3 > 0) {
+            assert!(next(&mut trx, id), "{id}");
+        }
+        for id in [ROWS, 3, 1] {
+            assert!(!next(&mut trx, id), "{id}");
+        }
+        load.finish(&mut trx, &mut |_, _| {}).unwrap();
+        for id in (1..=ROWS).filter(|id| *id == 1 || id % 3 == 0) {
+            table.insert(&mut trx, &row(id)).unwrap();
+        }
+        let twice = table.insert(&mut trx, &row(3));
+        assert!(
+            matches!(twice, Err(Error::DuplicateKey { .. })),
+            "{twice:?}"
+        );
+        assert_eq!(seen(&mut trx, &table), ids(true));
+        match commits {
+            false => trx.rollback().unwrap(),
+            true => trx.commit().unwrap(),
+        }
+        let left = match commits {
+            false => Vec::new(),
+            true => ids(true),
+        };
+        has(&db, &left);
+    }
+}

@@ -6,7 +6,12 @@
 //! parent names. So the tree is a good one after each of them (BT-4), and what has been loaded is there,
 //! whenever a crash comes. The parent is split where it grows, as by any ascending run.
 //!
+//! The loader of a table's rows has a helper for that (`helper.rs`) when there are many: where rows come from
+//! takes as long as filling the tree, or longer.
+//!
 //! Nobody else changes the tree meanwhile.
+
+mod helper;
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,10 +27,15 @@ use super::descend::{Aim, Located, child_at};
 use super::plan::shortest_between;
 use super::split::Fresh;
 use super::{Tree, owner_tag};
+use helper::Helper;
+
+/// For fewer leaves a thread is not worth its while.
+const LEAVES_WITHOUT_HELPER: usize = 16;
 
 /// Loads a tree, which it borrows or has a share in.
 pub struct Loader<T> {
     tree: T,
+    help: Help<T>,
     /// Keys and payloads of records that no leaf has yet.
     bytes: Vec<u8>,
     records: Vec<Record>,
@@ -41,6 +51,15 @@ pub struct Loader<T> {
     wanted: usize,
 }
 
+/// Who fills leaves.
+enum Help<T> {
+    /// The loader does.
+    None,
+    /// So it does, until it has filled some, and this starts a helper.
+    After(usize, fn(&T) -> Option<Helper>),
+    Helper(Helper),
+}
+
 #[derive(Clone, Copy)]
 struct Record {
     start: usize,
@@ -51,6 +70,22 @@ struct Record {
 impl Record {
     fn cost(self) -> usize {
         record_cost(self.key_end - self.start, self.end - self.key_end)
+    }
+}
+
+/// What goes into a leaf that is not the last one.
+struct Leaf {
+    bytes: Vec<u8>,
+    records: Vec<Record>,
+    low: Vec<u8>,
+    high: Vec<u8>,
+}
+
+impl<T: Deref<Target = Tree> + Clone + Send + 'static> Loader<T> {
+    /// Has another thread fill leaves if there are many.
+    pub fn with_helper(mut self) -> Loader<T> {
+        self.help = Help::After(LEAVES_WITHOUT_HELPER, Helper::start);
+        self
     }
 }
 
@@ -67,6 +102,7 @@ impl<T: Deref<Target = Tree>> Loader<T> {
         drop(root);
         Ok(Loader {
             tree,
+            help: Help::None,
             bytes: Vec::new(),
             records: Vec::new(),
             ready: 0,
@@ -119,10 +155,14 @@ impl<T: Deref<Target = Tree>> Loader<T> {
             self.low.len() + self.cost <= self.capacity,
             "one leaf is left"
         );
-        let mut mtr = self.tree.begin_structure_change()?;
-        let h = self.tree.leaf_exclusive(&mut mtr, &self.low, None)?;
-        self.check_empty(&mtr, h)?;
-        self.put(&mut mtr, h, self.records.len(), 0);
+        if let Help::Helper(helper) = &mut self.help {
+            helper.end()?;
+        }
+        let tree = &*self.tree;
+        let mut mtr = tree.begin_structure_change()?;
+        let h = tree.leaf_exclusive(&mut mtr, &self.low, None)?;
+        check_empty(tree, &mtr, h, &self.low)?;
+        put(&mut mtr, h, &self.bytes, &self.records, 0);
         mtr.commit();
         Ok(())
     }
@@ -158,58 +198,61 @@ impl<T: Deref<Target = Tree>> Loader<T> {
         self.low.len() + high.len() + self.cost - saved <= limit
     }
 
-    /// The latched page is the leaf that is to be filled next.
-    fn check_empty(&self, mtr: &Mtr<'_>, h: PageHandle) -> Result<()> {
-        let page = mtr.bytes(h);
-        let is_it = self.tree.arrived(page, Aim::At(&self.low), 0);
-        match is_it && SlottedRef::new(page).n_slots() == 0 {
-            true => Ok(()),
-            false => {
-                let expected = "the empty leaf at the tree's end";
-                Err(self.tree.damage(mtr.page_id(h).no, expected, page))
-            }
-        }
-    }
-
-    /// Puts the first `n` records into a leaf whose keys begin with `prefix_len` common bytes.
-    fn put(&self, mtr: &mut Mtr<'_>, h: PageHandle, n: usize, prefix_len: usize) {
-        let mut recs = BulkRecsBuilder::default();
-        for record in &self.records[..n] {
-            let suffix = &self.bytes[record.start + prefix_len..record.key_end];
-            recs.push(suffix, &[], &self.bytes[record.key_end..record.end]);
-        }
-        if !recs.is_empty() {
-            mtr.op(h, PageOp::BulkInsert { recs: recs.recs() });
-        }
-    }
-
     /// The records that are ready go into the rightmost leaf, which gets an empty one behind it.
     fn fill_leaf(&mut self) -> Result<()> {
         let n = self.ready;
         assert!(n > 0 && n < self.records.len(), "a leaf takes a record");
         let high = shortest_between(self.key(self.records[n - 1]), self.key(self.records[n]));
-        while !self.try_fill(n, &high)? {}
-        self.tree.counters.splits.fetch_add(1, Relaxed);
         let gone = self.records[n].start;
-        self.bytes.drain(..gone);
-        self.records.drain(..n);
-        let back = |range: &mut Record| {
-            range.start -= gone;
-            range.key_end -= gone;
-            range.end -= gone;
+        let mut bytes = Vec::with_capacity(self.bytes.capacity());
+        bytes.extend_from_slice(&self.bytes[gone..]);
+        let mut records = Vec::with_capacity(self.records.capacity());
+        records.extend(self.records[n..].iter().map(|record| Record {
+            start: record.start - gone,
+            key_end: record.key_end - gone,
+            end: record.end - gone,
+        }));
+        self.bytes.truncate(gone);
+        self.records.truncate(n);
+        let leaf = Leaf {
+            bytes: std::mem::replace(&mut self.bytes, bytes),
+            records: std::mem::replace(&mut self.records, records),
+            low: std::mem::replace(&mut self.low, high.clone()),
+            high,
         };
-        self.records.iter_mut().for_each(back);
         self.cost = self.records.iter().map(|record| record.cost()).sum();
-        self.low = high;
         self.ready = 0;
+        self.fill(leaf)
+    }
+
+    fn fill(&mut self, leaf: Leaf) -> Result<()> {
+        match &mut self.help {
+            Help::None => leaf.fill(&self.tree),
+            Help::Helper(helper) => helper.fill(leaf),
+            Help::After(0, start) => {
+                self.help = start(&self.tree).map_or(Help::None, Help::Helper);
+                self.fill(leaf)
+            }
+            Help::After(leaves, _) => {
+                *leaves -= 1;
+                leaf.fill(&self.tree)
+            }
+        }
+    }
+}
+
+impl Leaf {
+    fn fill(&self, tree: &Tree) -> Result<()> {
+        while !self.try_fill(tree)? {}
+        tree.counters.splits.fetch_add(1, Relaxed);
         Ok(())
     }
 
     /// False: the page above had to be made or split first.
-    fn try_fill(&self, n: usize, high: &[u8]) -> Result<bool> {
-        let tree = &*self.tree;
+    fn try_fill(&self, tree: &Tree) -> Result<bool> {
+        let Leaf { low, high, .. } = self;
         let room = record_cost(high.len(), CHILD_BYTES);
-        let parent = match tree.locate_inner(&self.low, 1)? {
+        let parent = match tree.locate_inner(low, 1)? {
             Located::Page(spot) => spot.no,
             Located::AboveRoot => {
                 tree.push_leaf_down()?;
@@ -221,7 +264,7 @@ impl<T: Deref<Target = Tree>> Loader<T> {
         let _reserved = space.reserve_for(&tree.env, 1, AllocPurpose::Normal)?;
         let mut mtr = tree.begin_structure_change()?;
         let parent = mtr.exclusive(tree.page_id(parent))?;
-        let aim = Aim::At(&self.low);
+        let aim = Aim::At(low);
         if !tree.arrived(mtr.bytes(parent), aim, 1) {
             return Ok(false);
         }
@@ -236,20 +279,45 @@ impl<T: Deref<Target = Tree>> Loader<T> {
             return Err(tree.damage(mtr.page_id(parent).no, "a child in every slot", p.bytes()));
         };
         let h = mtr.exclusive(tree.page_id(no))?;
-        self.check_empty(&mtr, h)?;
+        check_empty(tree, &mtr, h, low)?;
         let next = space.alloc(&mut mtr, no, owner_tag(tree.index))?;
         let right = mtr.exclusive_new(tree.page_id(next))?;
-        let prefix_len = common_prefix_len(&self.low, high);
+        let prefix_len = common_prefix_len(low, high);
         mtr.op(right, leaf(tree, NO_PAGE, high, None));
-        mtr.op(h, leaf(tree, next, &self.low, Some(high)));
-        self.put(&mut mtr, h, n, prefix_len);
+        mtr.op(h, leaf(tree, next, low, Some(high)));
+        put(&mut mtr, h, &self.bytes, &self.records, prefix_len);
         let fresh = Fresh {
-            separator: high.to_vec(),
+            separator: high.clone(),
             no: next,
         };
         tree.name_child(&mut mtr, parent, slot + 1, &fresh);
         mtr.commit();
         Ok(true)
+    }
+}
+
+/// The latched page is the leaf that is to be filled next, with this low fence.
+fn check_empty(tree: &Tree, mtr: &Mtr<'_>, h: PageHandle, low: &[u8]) -> Result<()> {
+    let page = mtr.bytes(h);
+    let is_it = tree.arrived(page, Aim::At(low), 0);
+    match is_it && SlottedRef::new(page).n_slots() == 0 {
+        true => Ok(()),
+        false => {
+            let expected = "the empty leaf at the tree's end";
+            Err(tree.damage(mtr.page_id(h).no, expected, page))
+        }
+    }
+}
+
+/// Puts records into a leaf whose keys begin with `prefix_len` common bytes.
+fn put(mtr: &mut Mtr<'_>, h: PageHandle, bytes: &[u8], records: &[Record], prefix_len: usize) {
+    let mut recs = BulkRecsBuilder::default();
+    for record in records {
+        let suffix = &bytes[record.start + prefix_len..record.key_end];
+        recs.push(suffix, &[], &bytes[record.key_end..record.end]);
+    }
+    if !recs.is_empty() {
+        mtr.op(h, PageOp::BulkInsert { recs: recs.recs() });
     }
 }
 

@@ -94,6 +94,10 @@ pub struct RedoLog {
     pub(super) counters: LogCounters,
 }
 
+/// So many bytes in the log buffer are written without waiting for a commit, or half of what it takes if that
+/// is less: long writes, and a commit that comes after many changes has little to wait for.
+const WRITTEN_AT: u64 = 2 << 20;
+
 /// Wakes the background writer.
 #[derive(Default)]
 pub(super) struct Alarm {
@@ -273,7 +277,7 @@ impl RedoLog {
             return;
         };
         self.ring.mark(ticket.start, header);
-        if self.ring.used() > self.ring.size() / 2 {
+        if self.ring.used() > WRITTEN_AT.min(self.ring.size() / 2) {
             self.ring_alarm();
         }
     }

@@ -1,5 +1,5 @@
-//! The background log writer: writes when half the log buffer is used, writes and syncs once a second, and
-//! has the next log file ready before the current one is full. It also syncs for callers that asked to be
+//! The background log writer: writes when there is much in the log buffer, writes and syncs once a second,
+//! and has the next log file ready before the current one is full. It also syncs for callers that asked to be
 //! told (`when_durable`).
 //!
 //! Commits do not depend on it: they write and sync themselves, and so does a thread that finds the buffer

@@ -126,6 +126,7 @@ enum Rows {
 }
 
 /// A table's clustered tree.
+#[derive(Clone)]
 struct ClusteredTree(Arc<OpenTable>);
 
 impl Deref for ClusteredTree {
@@ -191,7 +192,8 @@ impl TableLoad {
         };
         let sorter = |index| room.sorter(index, memory);
         let entries = table.secondary.iter().map(sorter).collect();
-        let loader = Loader::new(ClusteredTree(table.clone()), room.fill_factor_pct)?;
+        let tree = ClusteredTree(table.clone());
+        let loader = Loader::new(tree, room.fill_factor_pct)?.with_helper();
         Ok(TableLoad {
             table: table.clone(),
             place,
@@ -232,10 +234,36 @@ impl TableLoad {
         row_id: Option<&[u8]>,
         values: &[Datum<'_>],
     ) -> Result<()> {
+        self.go_on(trx, |load, trx| {
+            load.begin_row(trx, row_id, values)?;
+            load.check_order()?;
+            load.take(trx, values)
+        })
+    }
+
+    /// The same for who has to know at once whether it is a duplicate. False: it does not come behind the
+    /// others in the order of the clustered keys, and is not taken; after `finish` it may be inserted. With
+    /// a unique secondary index that there are no duplicates is still to be found out.
+    pub fn push_next(&mut self, trx: &mut Transaction, values: &[Datum<'_>]) -> Result<bool> {
+        self.go_on(trx, |load, trx| {
+            load.begin_row(trx, None, values)?;
+            let is_next = load.is_next();
+            if is_next {
+                load.take(trx, values)?;
+            }
+            Ok(is_next)
+        })
+    }
+
+    fn go_on<R>(
+        &mut self,
+        trx: &mut Transaction,
+        step: impl FnOnce(&mut TableLoad, &mut Transaction) -> Result<R>,
+    ) -> Result<R> {
         self.check_not_over(trx)?;
-        let pushed = self.take(trx, row_id, values);
-        self.is_over = pushed.is_err();
-        pushed
+        let done = step(self, trx);
+        self.is_over = done.is_err();
+        done
     }
 
     fn check_not_over(&self, trx: &Transaction) -> Result<()> {
@@ -254,30 +282,41 @@ impl TableLoad {
         trx.check_active()
     }
 
-    fn take(
+    /// Makes the row's clustered key.
+    fn begin_row(
         &mut self,
-        trx: &mut Transaction,
+        trx: &Transaction,
         row_id: Option<&[u8]>,
         values: &[Datum<'_>],
     ) -> Result<()> {
         trx.check_interrupt()?;
-        let table = self.table.clone();
-        table.format.check_count(values)?;
+        self.table.format.check_count(values)?;
         self.key.clear();
-        clustered_key(&table, row_id, values, &mut self.key)?;
-        check_key(&table.clustered, &self.key)?;
-        self.check_order()?;
+        clustered_key(&self.table, row_id, values, &mut self.key)?;
+        check_key(&self.table.clustered, &self.key)
+    }
+
+    /// Takes the row whose key is at hand.
+    fn take(&mut self, trx: &mut Transaction, values: &[Datum<'_>]) -> Result<()> {
         self.make_record(trx, values)?;
         self.put_row()?;
         for number in 0..self.entries.len() {
             self.put_entry(number, values)?;
         }
         self.n += 1;
-        if let Some(value) = table.auto_increment_value(values) {
-            table.raise_auto_increment(value.saturating_add(1));
+        if let Some(value) = self.table.auto_increment_value(values) {
+            self.table.raise_auto_increment(value.saturating_add(1));
             self.counted = self.counted.max(Some(value));
         }
         Ok(())
+    }
+
+    /// Whether all rows come in order, with that whose key is at hand.
+    fn is_next(&self) -> bool {
+        match &self.rows {
+            Rows::InOrder(loader) => loader.last_key().is_none_or(|last| last < &self.key[..]),
+            Rows::Sorting(_) => false,
+        }
     }
 
     /// If the key at hand does not come behind that of the row before, all rows are to be sorted.
@@ -404,7 +443,10 @@ impl TableLoad {
 
     /// Ends a load before its end. What it has done of a table that is not aside, rollback takes back.
     pub fn abandon(self, trx: &mut Transaction) {
-        self.held().end(trx);
+        let held = self.held();
+        // LOAD-7: nobody changes the trees when the lock goes (HELP-1).
+        drop(self);
+        held.end(trx);
     }
 
     fn held(&self) -> Held {

@@ -99,6 +99,62 @@ fn loaded_leaves_are_as_full_as_they_are_to_be() {
     }
 }
 
+/// Records that are enough for a helper, however they look.
+#[test]
+fn a_helper_fills_the_same_tree() {
+    for (seed, n) in [(1, 300), (2, 20_000)] {
+        let f = Fixture::new(4096, 3000);
+        let all = records(&mut StdRng::seed_from_u64(seed), n, 4096);
+        let mut loader = Loader::new(f.tree.clone(), 100).unwrap().with_helper();
+        for (key, payload) in &all {
+            loader.push(key, payload).unwrap();
+        }
+        loader.finish().unwrap();
+        f.check_is(&all);
+    }
+}
+
+/// HELP-1.
+#[test]
+fn a_load_that_is_given_up_changes_nothing_more() {
+    let f = Fixture::new(4096, 600);
+    let all = records(&mut StdRng::seed_from_u64(1), 5000, 4096);
+    let shares = Arc::strong_count(&f.tree);
+    let mut loader = Loader::new(f.tree.clone(), 100).unwrap().with_helper();
+    for (key, payload) in &all {
+        loader.push(key, payload).unwrap();
+    }
+    drop(loader);
+    assert_eq!(Arc::strong_count(&f.tree), shares);
+    let mut found = 0;
+    f.tree
+        .drain(|_, _| {
+            found += 1;
+            Ok(())
+        })
+        .unwrap();
+    assert!((1..5000).contains(&found), "{found}");
+    f.check_is(&Model::new());
+}
+
+/// The helper finds that somebody else has changed the tree.
+#[test]
+fn what_a_helper_finds_is_told() {
+    let f = Fixture::new(4096, 600);
+    let key = |n: u32| n.to_be_bytes();
+    let mut loader = Loader::new(f.tree.clone(), 100).unwrap().with_helper();
+    for n in 0..3000 {
+        loader.push(&key(n), &[1; 20]).unwrap();
+    }
+    put(&f.tree, &key(u32::MAX), &[1; 20]);
+    let pushed = (3000..20_000).try_for_each(|n| loader.push(&key(n), &[1; 20]));
+    let found = match pushed {
+        Ok(()) => loader.finish(),
+        failed => failed,
+    };
+    assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+}
+
 /// Damage is told, and nothing is given back, or filled, on its strength.
 #[test]
 fn a_page_that_a_tree_names_twice_is_damage() {
