@@ -19,7 +19,7 @@ use crate::recovery::{self, FileComparison, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
-use crate::table::remove_leftovers;
+use crate::table::{SortHelpers, remove_leftovers};
 use crate::txn::{
     Core, DynamicSettings, IdLimitLog, IdState, Isolation, LogLevel, Logger, Transaction, TxnSys,
 };
@@ -264,6 +264,7 @@ impl Loader<'_> {
             dictionary: Arc::new(dictionary),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
             sort_buffer: AtomicU64::new(self.options.sort_buffer_bytes),
+            sort_helpers: SortHelpers::new(),
             fill_factor_pct: AtomicU32::new(self.options.fill_factor_pct),
             online_log: AtomicU64::new(self.options.online_log_bytes),
         };

@@ -66,6 +66,7 @@ use crate::page::{PageOp, PageType, max_record};
 use crate::redo::ControlFile;
 use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
+use crate::table::SortHelpers;
 use crate::txn::{Core, Isolation, Transaction};
 
 use foreign::{Child, rename_parent};
@@ -93,6 +94,8 @@ pub struct Ddl {
     pub next_temporary: AtomicU64,
     /// See `set_sort_buffer`.
     pub sort_buffer: AtomicU64,
+    /// Of all statements that sort.
+    pub sort_helpers: Arc<SortHelpers>,
     /// See `set_fill_factor_pct`.
     pub fill_factor_pct: AtomicU32,
     /// See `set_online_log`.

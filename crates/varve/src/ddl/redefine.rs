@@ -236,6 +236,7 @@ impl Ddl {
             dir: self.spaces.dir().into(),
             memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
             fill_factor_pct: self.fill_factor_pct.load(Ordering::Relaxed),
+            helpers: self.sort_helpers.clone(),
         }
     }
 

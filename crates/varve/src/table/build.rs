@@ -1,5 +1,5 @@
 //! Building indexes of a table whose rows are there: one scan for all of them, an external merge sort for
-//! each, and the tree is loaded in order.
+//! each, whose runs helpers sort while the scan goes on, and the tree is loaded in order.
 //!
 //! The table is read by a view that was opened while nobody could change it, and is changed meanwhile: the
 //! indexes catch up with that afterwards (`catch_up.rs`). An entry gets the TrxId of the row version that it
@@ -33,7 +33,7 @@ use super::catch_up::Version;
 use super::cursor::{Cursor, LockMode};
 use super::external::{damaged, row_for_keys};
 use super::rebuild::NewTable;
-use super::sorter::{SORT_FILE_PREFIX, Sorter};
+use super::sorter::{SORT_FILE_PREFIX, SortHelpers, Sorter};
 use super::version::row_record;
 
 /// Entries between two questions whether to go on.
@@ -55,13 +55,15 @@ pub struct BuildRoom {
     pub memory: usize,
     /// How much of each leaf is filled.
     pub fill_factor_pct: u32,
+    /// Those of the database.
+    pub helpers: Arc<SortHelpers>,
 }
 
 impl BuildRoom {
     /// Sorts records of an index in so much of the memory, or a little if that is less.
     pub(super) fn sorter(&self, index: &OpenIndex, memory: usize) -> Sorter {
         let path = self.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
-        Sorter::new(self.disk.clone(), path, memory.max(LEAST_MEMORY))
+        Sorter::new(self.disk.clone(), path, memory.max(LEAST_MEMORY)).with_helpers(&self.helpers)
     }
 }
 
@@ -336,7 +338,7 @@ pub(super) fn reader(of: &Transaction) -> Transaction {
     reader
 }
 
-pub(super) fn check_interrupt(interrupt: &AtomicBool) -> Result<()> {
+pub fn check_interrupt(interrupt: &AtomicBool) -> Result<()> {
     // Acquire: pairs with the interrupter's store, as a waiter's load.
     match interrupt.load(Ordering::Acquire) {
         false => Ok(()),

@@ -23,7 +23,7 @@ mod unique;
 mod version;
 mod write;
 
-pub use build::{Build, BuildRoom, Product, TellDuplicate};
+pub use build::{Build, BuildRoom, Product, TellDuplicate, check_interrupt};
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_quiet_table, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked, PeekedEntry};
@@ -34,6 +34,6 @@ pub use orphans::find_orphans;
 pub use range::records_in_range;
 pub use rebuild::NewTable;
 pub use rowlock::lock_search_key;
-pub use sorter::remove_leftovers;
+pub use sorter::{SortHelpers, remove_leftovers};
 pub use version::{AfterCut, Cuts, read_leaf, row_record};
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

@@ -15,8 +15,11 @@
 //! - **SORT-2** What is read back from the file has the checksum with which it was written.
 //! - **SORT-3** The file is gone when the sorter, or what it became, is dropped; what a crash leaves has a
 //!   name by which [`remove_leftovers`] knows it. It is never synced: it means nothing to another process.
-//! - **SORT-4** A run counts when it is written whole. A failure leaves the records where they were, and
-//!   whatever failed may be tried again.
+//! - **SORT-4** A run counts when it is written whole. A failure leaves the records in memory, and whatever
+//!   failed may be tried again. A helper's failure is heard of with the next run, or at the end.
+//!
+//! A sorter that has helpers (`spill.rs`) gathers records in one half of its memory while a helper sorts what
+//! is in the other half and writes that run; if all helpers are busy it does so itself.
 //!
 //! Merging takes a block of memory for each run. If memory has no room for those of all runs, as many as it
 //! has room for become one, until it has: that takes one pass more over the data if they are more than M × M
@@ -24,6 +27,7 @@
 //! What was merged stays in the file until the end. Nothing is latched here.
 
 mod merge;
+mod spill;
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -32,10 +36,11 @@ use std::sync::Arc;
 
 use crate::base::{GoingOn, Result};
 use crate::io::{Disk, DiskFile, OpenMode};
-use crate::page::common_prefix_len;
 use merge::Source;
+use spill::{Batch, Spill};
 
 pub use merge::Sorted;
+pub use spill::SortHelpers;
 
 /// What the name of a sorter's file begins with.
 pub const SORT_FILE_PREFIX: &str = "varve.sort-";
@@ -45,6 +50,9 @@ const SMALLEST_BLOCK: usize = 4 << 10;
 const LARGEST_BLOCK: usize = 64 << 10;
 /// Memory has room for so many blocks at least, if they needn't be smaller for that than they may.
 const BLOCKS_IN_MEMORY: usize = 16;
+
+/// For a run of less a thread is not worth its while.
+const LEAST_HELPED_BYTES: usize = 256 << 10;
 
 const BLOCK_HEADER: usize = 8;
 const RECORD_HEADER: usize = 4;
@@ -134,14 +142,20 @@ pub struct Sorter {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     memory_bytes: usize,
+    /// What of it `batch` may take.
+    batch_bytes: usize,
     block_bytes: usize,
-    /// The records that are in memory.
-    bytes: Vec<u8>,
-    places: Vec<Place>,
-    /// `None` until memory was full once.
+    helpers: Option<Arc<SortHelpers>>,
+    /// The records that came last.
+    batch: Batch,
+    /// Those before, until they are a run.
+    spill: Option<Spill>,
+    /// `None` until memory was full once, and while a spill has it.
     file: Option<SortFile>,
     /// Where the runs are in the file.
     runs: Vec<Range<u64>>,
+    /// A batch's memory, for the next one.
+    spare: Batch,
 }
 
 impl Sorter {
@@ -154,12 +168,25 @@ impl Sorter {
             path,
             // Places count with 32 bits.
             memory_bytes: memory_bytes.min(u32::MAX as usize),
+            batch_bytes: memory_bytes.min(u32::MAX as usize),
             block_bytes: (memory_bytes / BLOCKS_IN_MEMORY).clamp(SMALLEST_BLOCK, LARGEST_BLOCK),
-            bytes: Vec::new(),
-            places: Vec::new(),
+            helpers: None,
+            batch: Batch::default(),
+            spill: None,
             file: None,
             runs: Vec::new(),
+            spare: Batch::default(),
         }
+    }
+
+    /// Has these sort and write runs, if memory is enough for it to be worth while.
+    pub fn with_helpers(mut self, helpers: &Arc<SortHelpers>) -> Sorter {
+        let half = self.memory_bytes / 2;
+        if half >= LEAST_HELPED_BYTES {
+            self.batch_bytes = half;
+            self.helpers = Some(helpers.clone());
+        }
+        self
     }
 
     /// Takes a record. Key and payload have 65535 bytes each at most.
@@ -170,82 +197,54 @@ impl Sorter {
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         let payload_len = u16::try_from(payload.len()).expect("a payload of 65535 bytes at most");
         let more_bytes = key.len() + payload.len() + size_of::<Place>();
-        if !self.places.is_empty() && self.used_bytes() + more_bytes > self.memory_bytes {
+        if !self.batch.is_empty() && self.batch.used_bytes() + more_bytes > self.batch_bytes {
             self.spill()?;
         }
-        self.places
-            .push(Place::new(self.bytes.len(), key, payload_len));
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(payload);
+        self.batch.push(key, payload, payload_len);
         Ok(())
     }
 
     /// Bytes that were written to the file.
     #[cfg(all(test, not(loom)))]
-    pub fn spilled_bytes(&self) -> u64 {
-        self.file.as_ref().map_or(0, |file| file.len)
+    pub fn spilled_bytes(&mut self) -> Result<u64> {
+        self.settle()?;
+        Ok(self.file.as_ref().map_or(0, |file| file.len))
     }
 
-    fn used_bytes(&self) -> usize {
-        self.bytes.len() + size_of_val(&self.places[..])
-    }
-
-    fn sort(&mut self) {
-        let shared = self.shared_prefix();
-        if shared > 0 {
-            self.set_heads(shared);
-        }
-        let bytes = &self.bytes[..];
-        // It looks first whether they are in order already.
-        self.places
-            .sort_unstable_by(|a, b| compare_behind(shared, *a, bytes, *b, bytes));
-        if shared > 0 {
-            self.set_heads(0);
-        }
-    }
-
-    /// How many bytes all keys begin with: as that of a column which is never NULL, or of small numbers.
-    /// Heads of what is behind them say more.
-    fn shared_prefix(&self) -> usize {
-        let Some((first, others)) = self.places.split_first() else {
-            return 0;
-        };
-        let first = first.key(&self.bytes);
-        let mut shared = first.len();
-        for place in others {
-            let key = place.key(&self.bytes);
-            if key.get(..shared) != Some(&first[..shared]) {
-                shared = common_prefix_len(&first[..shared], key);
-            }
-            if shared == 0 {
-                break;
-            }
-        }
-        shared
-    }
-
-    /// The heads are of what comes behind so many bytes.
-    fn set_heads(&mut self, skipped: usize) {
-        for place in &mut self.places {
-            place.head = head_of(&place.key(&self.bytes)[skipped..]);
-        }
-    }
-
-    /// Makes a run of what is in memory.
+    /// Makes a run of what is in memory, or has a helper do it.
     fn spill(&mut self) -> Result<()> {
-        self.sort();
-        let file = match &mut self.file {
+        self.settle()?;
+        let file = match self.file.take() {
             Some(file) => file,
-            none => none.insert(SortFile::create(&self.disk, &self.path)?),
+            None => SortFile::create(&self.disk, &self.path)?,
         };
-        let mut run = file.begin_run(self.block_bytes);
-        for place in &self.places {
-            run.push(place.key(&self.bytes), place.payload(&self.bytes))?;
+        let batch = std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare));
+        let spill = Spill::begin(batch, file, self.block_bytes, self.helpers.as_ref());
+        let is_away = spill.is_away();
+        self.spill = Some(spill);
+        match is_away {
+            true => Ok(()),
+            false => self.settle(),
         }
-        self.runs.push(run.finish()?);
-        self.bytes.clear();
-        self.places.clear();
-        Ok(())
+    }
+
+    /// Waits for the spill that is under way, or tries again what has failed (SORT-4).
+    fn settle(&mut self) -> Result<()> {
+        let Some(spill) = self.spill.take() else {
+            return Ok(());
+        };
+        match spill.end() {
+            Ok((run, file, emptied)) => {
+                self.runs.push(run);
+                self.file = Some(file);
+                self.spare = emptied;
+                Ok(())
+            }
+            Err((spill, e)) => {
+                self.spill = Some(spill);
+                Err(e)
+            }
+        }
     }
 
     /// Makes fewer runs of many, until there is memory for a block of each.
@@ -271,18 +270,20 @@ impl Sorter {
 
     /// All records, in the order of their keys. Those of the same key come in any order.
     pub fn finish(mut self, going_on: GoingOn<'_>) -> Result<Sorted> {
-        self.sort();
+        self.batch.sort();
+        self.settle()?;
         if !self.runs.is_empty() {
             let merge_bytes = self.runs.len() * self.block_bytes;
-            if self.used_bytes() + merge_bytes > self.memory_bytes {
+            if self.batch.used_bytes() + merge_bytes > self.memory_bytes {
+                self.helpers = None;
                 self.spill()?;
             }
             // Earlier runs were longer, perhaps.
-            self.bytes.shrink_to_fit();
-            self.places.shrink_to_fit();
+            self.spare = Batch::default();
+            self.batch.shrink();
             self.merge_most(going_on)?;
         }
-        let mut sources = vec![Source::in_memory(self.bytes, self.places)];
+        let mut sources = vec![self.batch.into_source()];
         if let Some(SortFile { file, .. }) = &self.file {
             let in_file = |run| Source::in_file(file.clone(), run);
             sources.extend(self.runs.into_iter().map(in_file));

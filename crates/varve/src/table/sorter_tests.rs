@@ -44,11 +44,15 @@ fn by_payload_too(mut records: Vec<Record>) -> Vec<Record> {
 
 /// Sorts in so much memory. Says how much went to the file before the end.
 fn check(records: &[Record], memory_bytes: usize) -> u64 {
+    check_by(records, |dir| sorter_in(dir, memory_bytes))
+}
+
+fn check_by(records: &[Record], sorter: impl FnOnce(&Path) -> Sorter) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let path = file_in(dir.path());
-    let mut sorter = sorter_in(dir.path(), memory_bytes);
+    let mut sorter = sorter(dir.path());
     push_all(&mut sorter, records).unwrap();
-    let spilled_bytes = sorter.spilled_bytes();
+    let spilled_bytes = sorter.spilled_bytes().unwrap();
     assert_eq!(path.exists(), spilled_bytes > 0);
     let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
     assert!(found.is_sorted_by_key(|(key, _)| key), "SORT-1");
@@ -130,7 +134,38 @@ fn one_run_or_many_in_one_block_or_many() {
     }
 }
 
-/// SORT-2, of headers and data.
+/// Several sorters share fewer helpers than they are, or more.
+#[test]
+fn helpers_sort_and_write_runs() {
+    let all = records(60_000, 20);
+    for most in [0, 1, 2, 8] {
+        let helpers = SortHelpers::at_most(most);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let sorter = |dir: &Path| sorter_in(dir, 512 << 10).with_helpers(&helpers);
+                    let spilled = check_by(&all, sorter);
+                    assert!(spilled > 1 << 20, "{spilled}");
+                });
+            }
+        });
+    }
+}
+
+/// SPILL-1, SORT-3: also when a helper is at work.
+#[test]
+fn a_sorter_that_is_given_up_leaves_no_file() {
+    let helpers = SortHelpers::at_most(1);
+    let all = records(40_000, 20);
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sorter = sorter_in(dir.path(), 512 << 10).with_helpers(&helpers);
+        push_all(&mut sorter, &all).unwrap();
+        drop(sorter);
+        assert!(!file_in(dir.path()).exists(), "SORT-3");
+    }
+}
+
 /// Memory has no room for a block of each run: runs become fewer before the last merge.
 #[test]
 fn many_runs_are_merged_in_several_passes() {
@@ -145,6 +180,7 @@ fn many_runs_are_merged_in_several_passes() {
     assert!(!file_in(dir.path()).exists(), "SORT-3");
 }
 
+/// SORT-2, of headers and data.
 #[test]
 fn a_damaged_byte_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -155,7 +191,7 @@ fn a_damaged_byte_is_found() {
     while at < file_len {
         let mut sorter = sorter_in(dir.path(), 8 << 10);
         push_all(&mut sorter, &records).unwrap();
-        file_len = sorter.spilled_bytes();
+        file_len = sorter.spilled_bytes().unwrap();
         let file = RealDisk.open(&path, OpenMode::Existing).unwrap();
         let mut byte = [0];
         file.read_at(&mut byte, at).unwrap();
@@ -180,7 +216,7 @@ fn damage_stays_damage() {
     let dir = tempfile::tempdir().unwrap();
     let mut sorter = sorter_in(dir.path(), 64 << 10);
     push_all(&mut sorter, &records(20_000, 20)).unwrap();
-    let last = sorter.spilled_bytes() - 1;
+    let last = sorter.spilled_bytes().unwrap() - 1;
     let file = (RealDisk.open(&file_in(dir.path()), OpenMode::Existing)).unwrap();
     let mut sorted = sorter.finish(&|| Ok(())).unwrap();
     let mut byte = [0];
@@ -207,38 +243,51 @@ impl Meddler for Full {
     }
 }
 
-/// SORT-3, and SORT-4: it may also be tried again, and nothing is lost or there twice.
+/// SORT-3, and SORT-4: it may also be tried again, and nothing is lost or there twice. A helper's error is
+/// heard of later.
 #[test]
 fn a_full_disk_is_an_error_and_the_file_goes() {
+    for (n, memory_bytes, most) in [(2000, 16 << 10, 0), (60_000, 512 << 10, 1)] {
+        let records = records(n, 20);
+        for tries_again in [false, true] {
+            let helpers = SortHelpers::at_most(most);
+            check_full_disk(&records, memory_bytes, &helpers, tries_again);
+        }
+    }
+}
+
+fn check_full_disk(
+    records: &[Record],
+    memory_bytes: usize,
+    helpers: &Arc<SortHelpers>,
+    tries_again: bool,
+) {
     let dir = tempfile::tempdir().unwrap();
     let path = file_in(dir.path());
-    let records = records(2000, 20);
-    for tries_again in [false, true] {
-        let full = Arc::new(Full::default());
-        full.is_full.store(true, Relaxed);
-        let disk = MeddledDisk::new(full.clone());
-        let mut sorter = Sorter::new(disk, path.clone(), 16 << 10);
-        let mut refused = 0;
-        for (key, payload) in &records {
-            while let Err(e) = sorter.push(key, payload) {
-                assert!(matches!(e, Error::NoSpace { .. }), "{e}");
-                assert!(path.exists());
-                refused += 1;
-                full.is_full.store(false, Relaxed);
-            }
-            if refused > 0 && !tries_again {
-                break;
-            }
+    let full = Arc::new(Full::default());
+    full.is_full.store(true, Relaxed);
+    let disk = MeddledDisk::new(full.clone());
+    let mut sorter = Sorter::new(disk, path.clone(), memory_bytes).with_helpers(helpers);
+    let mut refused = 0;
+    for (key, payload) in records {
+        while let Err(e) = sorter.push(key, payload) {
+            assert!(matches!(e, Error::NoSpace { .. }), "{e}");
+            assert!(path.exists());
+            refused += 1;
+            full.is_full.store(false, Relaxed);
         }
-        assert_eq!(refused, 1);
-        if tries_again {
-            let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
-            assert_eq!(found, by_payload_too(records.clone()));
-        } else {
-            drop(sorter);
+        if refused > 0 && !tries_again {
+            break;
         }
-        assert!(!path.exists(), "SORT-3");
     }
+    assert_eq!(refused, 1);
+    if tries_again {
+        let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
+        assert_eq!(found, by_payload_too(records.to_vec()));
+    } else {
+        drop(sorter);
+    }
+    assert!(!path.exists(), "SORT-3");
 }
 
 #[test]
