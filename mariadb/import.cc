@@ -11,6 +11,7 @@
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
+#include "progress.h"
 
 #include "table_cache.h"
 
@@ -121,6 +122,8 @@ int ha_varve::import_tablespace()
   session->heed_kill(thd);
   if (m_is_unusable)
     table->mark_table_for_reopen();
+  // Its pages are checked, its rows read, and entries sorted and loaded.
+  Progress_report progress(thd, Progress_report::ALTERS, 3);
   const varve_code code= m_is_discarded ? varve_table_import(db, session->txn(), m_name.c_str())
                                         : VARVE_ALREADY_EXISTS;
   if (code == VARVE_ALREADY_EXISTS)

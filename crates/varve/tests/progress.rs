@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use varve::{
-    ColumnType, Database, Isolation, Options, Phase, Progress, RedefinitionWaits, Table, TableDef,
-    Watch, values,
+    ColumnType, Database, ForeignKeyChecks, Isolation, Options, Phase, Progress, RedefinitionWaits,
+    Table, TableDef, Watch, values,
 };
 
 const ROWS: u64 = 10_000;
@@ -107,6 +107,37 @@ fn each_phase_of_long_statements_is_told_of() {
     };
     assert!(sampled.0 == Phase::Sample && sampled.1 > 0, "{sampled:?}");
     trx.commit().unwrap();
+}
+
+#[test]
+fn an_import_tells_of_the_files_pages_and_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options::default()).unwrap();
+    drop(filled(&db));
+    db.redefine_table(&def().index("by_n", &["n"])).unwrap();
+    let file = db.dir().join("shop/item.vdt");
+    let copy = dir.path().join("copy");
+    let export = db.export_table("shop/item", RedefinitionWaits::default());
+    std::fs::copy(&file, &copy).unwrap();
+    drop(export.unwrap());
+    db.discard_table("shop/item", ForeignKeyChecks::On).unwrap();
+    std::fs::copy(&copy, &file).unwrap();
+
+    let (watch, told) = watched();
+    let waits = RedefinitionWaits {
+        watch: Some(watch),
+        ..RedefinitionWaits::default()
+    };
+    db.import_table("shop/item", waits).unwrap();
+    let told = phases(&told);
+    let [pages, read, fill] = told[..] else {
+        panic!("{told:?}");
+    };
+    let bytes = std::fs::metadata(&copy).unwrap().len();
+    let all = bytes / Options::default().page_size as u64;
+    assert_eq!(pages, (Phase::CheckPages, all, all));
+    assert_eq!(read, (Phase::Read, ROWS, ROWS));
+    assert_eq!(fill, (Phase::Fill, ROWS, ROWS));
 }
 
 #[test]

@@ -40,7 +40,7 @@ use crate::catalog::{BrokenTable, OpenTable, TableDef, schema_of};
 use crate::flush::CheckpointHold;
 use crate::lock::TableMode;
 use crate::row::{Datum, RowRef};
-use crate::table::{FromFile, TableFile, TableLoad, table_file_on};
+use crate::table::{FromFile, TableFile, TableLoad, check_interrupt, table_file_on};
 use crate::txn::Transaction;
 
 use super::foreign::ConstraintPrefix;
@@ -288,13 +288,17 @@ impl Ddl {
             into: made,
             long: Vec::new(),
         };
-        source.file.rows(&source.def, &mut |found| match found {
+        let (watch, interrupt) = (trx.watch().cloned(), trx.interrupt().clone());
+        let going_on = || check_interrupt(&interrupt);
+        let each = &mut |found: FromFile<'_>| match found {
             FromFile::Skipped(what) => Err(source.damaged(what)),
             FromFile::Row {
                 is_deleted: true, ..
             } => Ok(()),
             FromFile::Row { row: found, .. } => row.push(trx, &mut load, found),
-        })?;
+        };
+        let file = &source.file;
+        file.rows(&source.def, watch.as_ref(), &going_on, each)?;
         load.finish(trx, &mut |_, _| {})?;
         if made.def.auto_increment.is_some() {
             let next = source.file.auto_increment()?;

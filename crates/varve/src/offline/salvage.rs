@@ -95,7 +95,7 @@ impl TableFile {
             summary: SalvageSummary::default(),
             each,
         };
-        self.rows(def, &mut |found| work.take(found))?;
+        self.rows(def, None, &|| Ok(()), &mut |found| work.take(found))?;
         Ok(work.summary)
     }
 }

@@ -9,7 +9,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Error, IndexId, NO_PAGE, PageId, PageNo, Result, SpaceId, TableId};
+use crate::base::{
+    Error, GoingOn, IndexId, Meter, NO_PAGE, PageId, PageNo, Phase, Result, SpaceId, TableId, Watch,
+};
 use crate::catalog::{
     CopyReader, FIRST_ROOT_PAGE, MAX_INDEXES, META_AUTO_INCREMENT, META_PAGE, OverflowPage, ROW_AT,
     RowRecord, TableDef, overflow_capacity,
@@ -18,6 +20,10 @@ use crate::io::{Disk, DiskFile, OpenMode, RealDisk};
 use crate::page::{self, MAX_PAGE_SIZE, MIN_PAGE_SIZE, PageType, SlottedRef, page_id, page_type};
 use crate::row::{ExternalRef, RowFormat, RowRef};
 use crate::space::{DefinitionCopy, FileHeader};
+
+/// Of progress.
+const PAGES_TOLD_EVERY: u64 = 1024;
+const ROWS_TOLD_EVERY: u64 = 4096;
 
 /// One thing that is read from a file.
 pub(crate) enum FromFile<'a> {
@@ -144,18 +150,23 @@ impl TableFile {
     }
 
     /// Hands all rows that can be read to `each`, in the order of their keys, and tells what can't: of every
-    /// page of the file. An error of `each` ends it.
+    /// page of the file. An error of `each` or `going_on` ends it.
     pub(crate) fn rows(
         &self,
         def: &TableDef,
+        watch: Option<&Watch>,
+        going_on: GoingOn<'_>,
         each: &mut dyn FnMut(FromFile<'_>) -> Result<()>,
     ) -> Result<()> {
         let format = def.row_format()?;
-        let leaves = self.leaves(def, each)?;
+        let leaves = self.leaves(def, watch, going_on, each)?;
         tell_gaps(&leaves, each)?;
+        let rows = leaves.iter().map(|leaf| leaf.rows).sum();
+        let meter = Meter::begin(watch, Phase::Read, rows, ROWS_TOLD_EVERY);
         let mut page = vec![0; self.page_size];
         for leaf in &leaves {
             self.rows_of(leaf.no, &format, &mut page, each)?;
+            meter.add(leaf.rows);
         }
         Ok(())
     }
@@ -164,11 +175,17 @@ impl TableFile {
     fn leaves(
         &self,
         def: &TableDef,
+        watch: Option<&Watch>,
+        going_on: GoingOn<'_>,
         each: &mut dyn FnMut(FromFile<'_>) -> Result<()>,
     ) -> Result<Vec<Leaf>> {
         let mut page = vec![0; self.page_size];
         let mut found: Vec<(u64, Leaf)> = Vec::new();
-        for no in (0..self.pages()?).map(PageNo) {
+        let pages = self.pages()?;
+        let meter = Meter::begin(watch, Phase::CheckPages, pages.into(), PAGES_TOLD_EVERY);
+        for no in (0..pages).map(PageNo) {
+            going_on()?;
+            meter.add(1);
             if let Err(e) = self.read(no, &mut page) {
                 each(FromFile::Skipped(format!("page {no}: {}", reason(&e))))?;
                 continue;
@@ -179,6 +196,7 @@ impl TableFile {
             let p = SlottedRef::new(&page);
             let leaf = Leaf {
                 no,
+                rows: p.n_slots() as u64,
                 low: p.low().to_vec(),
                 high: p.high().map(<[u8]>::to_vec),
             };
@@ -282,6 +300,8 @@ fn recognise(file: &dyn DiskFile) -> Result<Option<(usize, SpaceId)>> {
 /// A leaf that can be read.
 struct Leaf {
     no: PageNo,
+    /// Also those that are deleted.
+    rows: u64,
     low: Vec<u8>,
     high: Option<Vec<u8>>,
 }
