@@ -83,6 +83,11 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   m_counter_step= increment;
   m_counter_offset= offset;
   *first= ~0ULL;
+  if (m_rows_to_keep && m_may_load && !m_rows_known && m_kept_states.empty() && only_primary_is_unique())
+  {
+    forget_kept_rows();
+    m_wants_order= true;
+  }
   // Rows with a value of their own have not moved the counter yet.
   if ((m_counter_failure= insert_kept_rows()))
     return;

@@ -13,6 +13,11 @@
 // - **An empty table is loaded.** When so many rows of a statement are there that they go to the engine, and
 //   the table is empty and nobody else uses it, they and all that follow go to a load of the engine
 //   (load.cc), which has the table for itself until the statement ends.
+// - **Or loaded row by row.** Where it has to be known of a row at once whether it is a duplicate, rows are
+//   not kept: if the server goes on after duplicates (LOAD DATA LOCAL, or with IGNORE), and if values of the
+//   counter are drawn for a number of rows that is not known, for how many are drawn depends on how many rows
+//   are there. They go to a load from the first one on, until one comes that is out of order; it and all that
+//   follow are inserted. A table with another UNIQUE key than the primary one has its rows inserted.
 // - **The first error counts.** If the engine refuses rows, it has inserted none of them; they are then
 //   inserted one by one, up to the one that fails. Its record is put where the server looks for the row that
 //   an error is about, and its number, too; later rows' warnings and what LAST_INSERT_ID() got from them are
@@ -71,20 +76,32 @@ bool ha_varve::can_keep_rows(THD *thd) const
   case SQLCOM_CREATE_TABLE:
     break;
   case SQLCOM_LOAD:
-    // From the client's file it goes on after a duplicate.
-    if (lex->local_file)
-      return false;
     break;
   default:
     return false;
   }
   if (values_have_effects(lex, table))
     return false;
-  if (lex->ignore || lex->duplicates != DUP_ERROR || lex->has_returning() || m_own_txn)
+  if (lex->duplicates != DUP_ERROR || lex->has_returning() || m_own_txn)
     return false;
   if (table->triggers || table_share->long_unique_table || table_share->period.unique_keys)
     return false;
   return !table->part_info && occurs_once(lex, table_share);
+}
+
+// Whether the statement goes on after a duplicate, as it does with a file from the client.
+static bool goes_on(const LEX *lex)
+{
+  return lex->ignore || (lex->sql_command == SQLCOM_LOAD && lex->local_file);
+}
+
+// Whether the keys of the rows before are all that a row could be a duplicate of.
+bool ha_varve::only_primary_is_unique() const
+{
+  for (uint i= 0; i < table_share->keys; i++)
+    if (i != table_share->primary_key && (table->key_info[i].flags & HA_NOSAME))
+      return false;
+  return true;
 }
 
 // `rows` is how many there will be at most; 0 if that is not known.
@@ -94,6 +111,12 @@ void ha_varve::start_bulk_insert(ha_rows rows, uint)
   const size_t fit= std::min(MAX_ROWS, MAX_BYTES / table_share->reclength);
   if (fit < MIN_ROWS || (rows && rows < MIN_ROWS) || !can_keep_rows(ha_thd()))
     return;
+  if (goes_on(ha_thd()->lex))
+  {
+    m_wants_order= thd_sql_command(ha_thd()) == SQLCOM_LOAD && only_primary_is_unique();
+    return;
+  }
+  m_rows_known= rows;
   m_rows_to_keep= rows ? std::min<size_t>(rows, fit) : fit;
   // For fewer it is not worth it.
   m_may_load= !rows || rows >= fit;
@@ -141,6 +164,28 @@ bool ha_varve::begin_statements_load()
   if (code)
     m_load= nullptr;
   return !code;
+}
+
+// The statement's first row is there. If the table can't be loaded, it is inserted, and so are all.
+void ha_varve::load_in_order()
+{
+  m_wants_order= false;
+  m_is_in_order= begin_statements_load();
+}
+
+// False: the load is over, and the row is to be inserted.
+bool ha_varve::load_next(const uchar *record, int *error)
+{
+  m_row_plan.to_values(record, m_values.data());
+  const varve_code code= varve_load_next(m_load, m_txn, m_values.data(), uint32_t(m_row_plan.size()));
+  if (code == VARVE_UNSUPPORTED)
+    return (*error= finish_load());
+  *error= code ? failed(code) : 0;
+  if (code)
+    abandon_statements_load();
+  else
+    count_written(record);
+  return true;
 }
 
 int ha_varve::load_kept_rows()
@@ -248,7 +293,7 @@ static bool could_insert(const THD *thd)
 int ha_varve::end_bulk_insert()
 {
   THD *const thd= ha_thd();
-  m_gets_many= false;
+  m_gets_many= m_wants_order= false;
   const bool has_failed= thd->is_error();
   int error= 0;
   if (has_failed && !could_insert(thd))

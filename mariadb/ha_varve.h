@@ -177,6 +177,9 @@ private:
   int keep_row(const uchar *record);
   void keep_blobs(uchar *record);
   bool begin_statements_load();
+  bool only_primary_is_unique() const;
+  void load_in_order();
+  bool load_next(const uchar *record, int *error);
   int load_kept_rows();
   int insert_kept_rows();
   void forget_kept_rows();
@@ -328,7 +331,8 @@ private:
 
   // Rows that a statement has written and the engine has not got yet (bulk.cc): the server's records, the
   // engine's values, which point there, and how the session was when each was written. How many rows are kept
-  // at most; 0 if none are. Whether all rows of the statement so far are kept, so that they may be loaded.
+  // at most; 0 if none are. Whether all rows of the statement so far are kept, so that they may be loaded;
+  // whether it is known how many there are.
   size_t m_rows_to_keep= 0;
   std::vector<uchar> m_kept_records;
   std::vector<varve_value> m_kept_values;
@@ -337,6 +341,11 @@ private:
   std::deque<std::vector<uchar>> m_kept_blobs;
   size_t m_kept_blob_bytes= 0;
   bool m_may_load= false;
+  bool m_rows_known= false;
+  // Rows are to be loaded one by one, from the first one on, as long as they come in order; the load is one
+  // of those.
+  bool m_wants_order= false;
+  bool m_is_in_order= false;
 
   // The table is a copy that ALTER TABLE fills, and many rows are coming (load.cc); the load of a copy, or
   // of a statement that inserts many rows, from the first row on; what the record of a row points to that

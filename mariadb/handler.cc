@@ -745,7 +745,15 @@ int ha_varve::write_row(const uchar *record)
   if (m_is_copy && m_gets_many && !m_load)
     if (int error= begin_load())
       return error;
-  if (m_load)
+  if (m_wants_order)
+    load_in_order();
+  if (m_is_in_order)
+  {
+    int error;
+    if (load_next(record, &error))
+      return error;
+  }
+  else if (m_load)
     return load_row(record);
   if (table_share->sequence)
     if (int error= begin_unannounced())

@@ -27,6 +27,8 @@
 
 #include "partition_info.h"
 
+#include <optional>
+
 using namespace varve_plugin;
 
 // What the server says of a copy; of all else it says nothing here.
@@ -126,7 +128,12 @@ int ha_varve::finish_load()
 {
   varve_load *const load= m_load;
   m_load= nullptr;
-  Progress_report progress(ha_thd(), Progress_report::LOADS, 1);
+  m_is_in_order= false;
+  // A client that is sending its file takes no reports.
+  const LEX *const lex= ha_thd()->lex;
+  std::optional<Progress_report> progress;
+  if (lex->sql_command != SQLCOM_LOAD || !lex->local_file)
+    progress.emplace(ha_thd(), Progress_report::LOADS, 1);
   const varve_code code= varve_load_finish(load, m_txn, keep_duplicate, this);
   if (code == VARVE_DUPLICATE_KEY)
     count_refused();
@@ -138,5 +145,5 @@ void ha_varve::abort_copy()
   if (m_load)
     varve_load_abandon(m_load, m_txn);
   m_load= nullptr;
-  m_is_copy= m_gets_many= false;
+  m_is_copy= m_gets_many= m_wants_order= m_is_in_order= false;
 }

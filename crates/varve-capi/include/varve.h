@@ -1023,6 +1023,14 @@ enum varve_code varve_load_row(struct varve_load *load,
                                const struct varve_value *row,
                                uint32_t n);
 
+// The same for who has to know at once whether the row is a duplicate, of a table that has no unique index
+// but the primary key. VARVE_UNSUPPORTED, without an error's words: it does not come behind the others in
+// the order of the primary key, and was not taken. When the load has been finished it may be inserted.
+enum varve_code varve_load_next(struct varve_load *load,
+                                const struct varve_txn *txn,
+                                const struct varve_value *row,
+                                uint32_t n);
+
 // Loads what is left; the table has all rows then, and its indexes all entries, a table whose name begins
 // with # durably. If rows have the
 // same values in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the

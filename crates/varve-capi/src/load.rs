@@ -92,6 +92,31 @@ pub unsafe extern "C" fn varve_load_row(
     }
 }
 
+/// The same for who has to know at once whether the row is a duplicate, of a table that has no unique index
+/// but the primary key. VARVE_UNSUPPORTED, without an error's words: it does not come behind the others in
+/// the order of the primary key, and was not taken. When the load has been finished it may be inserted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_load_next(
+    load: *mut varve_load,
+    txn: *const varve_txn,
+    row: *const varve_value,
+    n: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2; the load is its transaction's thread's.
+    let (load, txn) = unsafe { (&mut (*load).load, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let is_taken = unsafe {
+            let t = running(txn)?;
+            with_datums(row, n, |row| load.push_next(t, row))?
+        };
+        Ok(match is_taken {
+            true => VARVE_OK,
+            false => VARVE_UNSUPPORTED,
+        })
+    })
+}
+
 /// Loads what is left; the table has all rows then, and its indexes all entries, a table whose name begins
 /// with # durably. If rows have the
 /// same values in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the
