@@ -21,6 +21,7 @@ mod profile;
 mod purge_lag;
 mod purge_speed;
 mod recovery;
+mod sizes;
 mod stats;
 mod steady;
 mod svg;
@@ -81,6 +82,8 @@ enum BenchTask {
     Ddl(ddl::DdlArgs),
     /// An empty table is filled, by INSERT ... SELECT and LOAD DATA, in order and at random
     Fill(fill::FillArgs),
+    /// Pages of a table, by the order in which its rows come
+    Sizes(sizes::SizesArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -113,6 +116,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Tpcc(args) => tpcc::run(workspace, args),
         BenchTask::Tpch(args) => tpch::run(workspace, args),
         BenchTask::Cascade(args) => cascade::run(workspace, args),
+        BenchTask::Sizes(args) => sizes::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
         BenchTask::Dictionary(args) => dictionary::run(workspace, args),

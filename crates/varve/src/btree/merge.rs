@@ -1,7 +1,7 @@
 //! Merging: a page that has become nearly empty joins a neighbour under the same parent.
 //!
 //! Pages are not rebalanced by moving single records: a page between a third full and full is left alone (but
-//! for the full leaves of dense trees, `shift`).
+//! for full leaves, `shift`).
 
 use std::sync::atomic::Ordering::Relaxed;
 

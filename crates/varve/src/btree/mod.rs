@@ -55,10 +55,12 @@
 //!
 //! A page is split between the nearest records to its middle (in bytes) with the shortest
 //! separator near it, or at the place of insertion if the page's last insertion was next to it: ascending and
-//! descending runs, also several in one index, leave full pages behind. Leaf separators are cut to
-//! the shortest string that separates.
+//! descending runs, also several in one index, leave full pages behind. What lies beyond the end of a run
+//! goes to the other page, and the new record stays with the run. Leaf separators are cut to the shortest
+//! string that separates.
 //!
-//! In a dense tree, one of the history store, a full leaf first gives records to a neighbour (`shift`).
+//! A leaf in which a record grows first gives records to a neighbour, and one with a run what lies beyond its
+//! end; in a dense tree, one of the history store, each full leaf does (`shift`).
 //!
 //! # Merging
 //!
@@ -163,7 +165,7 @@ pub struct Tree {
     /// The longest key and, of key and payload together, record, in bytes.
     max_key: usize,
     max_record: usize,
-    /// Full leaves give records to a neighbour before they are split (`shift`).
+    /// Full leaves give records to a neighbour before they are split (`shift`), also if a new one comes.
     is_dense: bool,
     /// Where the root was found last.
     root_hint: PageHint,

@@ -30,33 +30,42 @@ pub(super) fn shortest_between(left: &[u8], right: &[u8]) -> Vec<u8> {
     right[..(common_prefix_len(left, right) + 1).min(right.len())].to_vec()
 }
 
-/// A key that is about to be inserted in a leaf.
+/// A record that is about to be inserted in a leaf.
 #[derive(Clone, Copy)]
 struct Incoming<'a> {
     key: &'a [u8],
     pos: usize,
+    /// Bytes that it takes at most.
+    room: usize,
 }
 
 /// The separator of a split at `keep`; `None` if there is nothing to separate. A new key at the boundary goes
-/// to the right page, unless that page would have nothing but records above it and the run goes downward.
+/// to the left page if an ascending run ends there, or else to the right one, if that has other records and
+/// takes it.
 fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Option<Vec<u8>> {
     let n = p.n_slots();
     if p.is_inner() {
         let good = keep >= MIN_CHILDREN && keep + MIN_CHILDREN <= n;
         return good.then(|| p.separator(keep));
     }
-    match new {
-        Some(new)
-            if new.pos == keep && keep < n && (keep == 0 || p.last_insert() == Some(keep)) =>
-        {
-            Some(shortest_between(new.key, &p.key(keep)))
-        }
-        Some(new) if new.pos == keep && keep > 0 => {
-            Some(shortest_between(&p.key(keep - 1), new.key))
-        }
-        _ if keep > 0 && keep < n => Some(shortest_between(&p.key(keep - 1), &p.key(keep))),
-        _ => None,
-    }
+    let Some(new) = new.filter(|new| new.pos == keep) else {
+        return (keep > 0 && keep < n).then(|| shortest_between(&p.key(keep - 1), &p.key(keep)));
+    };
+    let above = (keep < n).then(|| shortest_between(new.key, &p.key(keep)));
+    let below = (keep > 0).then(|| shortest_between(&p.key(keep - 1), new.key));
+    let (first, second) = match ascends(p, keep) {
+        true => (above, below),
+        false => (below, above),
+    };
+    let takes_it = |separator: &Vec<u8>| {
+        let size = match new.key < &separator[..] {
+            true => size_under(p, 0..keep, p.low(), Some(separator)),
+            false => size_under(p, keep..n, separator, p.high()),
+        };
+        size + new.room <= p.capacity()
+    };
+    let first = first.filter(|separator| second.is_none() || takes_it(separator));
+    first.or(second)
 }
 
 /// Bytes of slots and records of `p`'s records from `slots` in a page of their own whose keys share `prefix`
@@ -89,15 +98,21 @@ fn fits(p: SlottedRef<'_>, keep: usize, separator: &[u8]) -> bool {
         && size_under(p, keep..p.n_slots(), separator, p.high()) <= p.capacity()
 }
 
-/// Chooses the boundary for a page without room for `key` (in a leaf: to be inserted; in an inner page: to be
-/// covered). `None` if no boundary helps: in a leaf the record is larger than the format allows, and an inner
-/// page has too few children.
-pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
+/// The record with `key`, unless the page has it already, and it grows.
+fn incoming<'a>(p: SlottedRef<'_>, key: &'a [u8], room: usize) -> Option<Incoming<'a>> {
+    let pos = p.search(key).err()?;
+    Some(Incoming { key, pos, room })
+}
+
+/// Chooses the boundary for a page without `room` for `key` (in a leaf: to be inserted, or its record to
+/// grow; in an inner page: to be covered). `None` if no boundary helps: in a leaf the record is larger than
+/// the format allows, and an inner page has too few children.
+pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8], room: usize) -> Option<SplitPlan> {
     let n = p.n_slots();
     if p.is_inner() && n < 2 * MIN_CHILDREN {
         return None;
     }
-    let new = p.search(key).err().map(|pos| Incoming { key, pos });
+    let new = incoming(p, key, room);
     let good = |keep: usize| {
         let separator = separator(p, keep, new)?;
         fits(p, keep, &separator).then_some(SplitPlan { keep, separator })
@@ -153,9 +168,19 @@ pub(super) enum Moved {
     Left(usize),
 }
 
-/// How to make two neighbouring leaves equally full, one of which has no `room` for `key`, which is to be
-/// inserted. `None` if that would not leave both of them some room, or if insertions come in a run: that
-/// leaves full pages behind by itself.
+/// A leaf without room for `key` is worth a look at its neighbours: a record grows, or one is to be inserted
+/// at the end of an ascending run that has others' records beyond it.
+pub(super) fn may_shift(p: SlottedRef<'_>, key: &[u8]) -> bool {
+    match p.search(key) {
+        Ok(_) => true,
+        Err(pos) => pos < p.n_slots() && ascends(p, pos),
+    }
+}
+
+/// How to make room for `key`, which is to be inserted, or its record to grow, in one of two neighbouring
+/// leaves that has no such `room`. Both become equally full; `None` if that would not leave both of them
+/// some. If insertions come in a run, which leaves full pages behind by itself, the right leaf gets no more
+/// than what lies beyond its end.
 pub(super) fn plan_shift(
     left: SlottedRef<'_>,
     right: SlottedRef<'_>,
@@ -167,9 +192,14 @@ pub(super) fn plan_shift(
         true => (left, right),
         false => (right, left),
     };
-    let (n, pos) = (full.n_slots(), full.search(key).err()?);
-    if run_boundary(full, Some(pos)).is_some() {
-        return None;
+    let (n, new) = (full.n_slots(), incoming(full, key, room));
+    if let Some(end) = run_boundary(full, new.map(|new| new.pos)) {
+        let goes = is_left_full && end < n && ascends(full, end);
+        let separator = separator(full, end, new).filter(|_| goes)?;
+        let plan = shift_that_fits(left, right, Moved::Right(end), separator, (key, room))?;
+        let spare = right.capacity() / 8;
+        let size = sizes_after_shift(left, right, &plan.moved, &plan.separator)[1];
+        return (size + spare <= right.capacity()).then_some(plan);
     }
     let (most, least) = (full.used_space() + room, other.used_space());
     if most + least + full.capacity() / 8 > 2 * full.capacity() {
@@ -191,10 +221,21 @@ pub(super) fn plan_shift(
         true => Moved::Right(keep),
         false => Moved::Left(keep),
     };
-    let separator = separator(full, keep, Some(Incoming { key, pos }))?;
+    let separator = separator(full, keep, new)?;
+    shift_that_fits(left, right, moved, separator, (key, room))
+}
+
+/// The shift, if both leaves take what they will have, and the key's `room`.
+fn shift_that_fits(
+    left: SlottedRef<'_>,
+    right: SlottedRef<'_>,
+    moved: Moved,
+    separator: Vec<u8>,
+    (key, room): (&[u8], usize),
+) -> Option<ShiftPlan> {
     let mut sizes = sizes_after_shift(left, right, &moved, &separator);
     sizes[usize::from(key >= &separator[..])] += room;
-    let fits = sizes.iter().all(|size| *size <= full.capacity());
+    let fits = sizes.iter().all(|size| *size <= left.capacity());
     fits.then_some(ShiftPlan { moved, separator })
 }
 
@@ -226,21 +267,23 @@ fn sizes_after_shift(
     }
 }
 
-/// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began
-/// near the wrong end of the page would leave a page with next to nothing behind, each time: then the middle
-/// is better.
+/// The page's last insertion was right before this place.
+fn ascends(p: SlottedRef<'_>, pos: usize) -> bool {
+    pos > 0 && p.last_insert() == Some(pos - 1)
+}
+
+/// The boundary that suits a run of insertions, if the page's last one was next to this one: where the run
+/// goes on. What lies beyond belongs to others, such as another run that began behind this one. It goes to
+/// a page of its own, and the run has the rest of this one (`separator`): then the next split is at its end,
+/// and leaves a full page. Others that stayed with the run would be split off again and again, and each page
+/// left behind would lack what they take.
 fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
     let pos = pos?;
-    let n = p.n_slots();
-    let last = p.last_insert()?;
-    let ascending = pos == last + 1 && 2 * pos >= n;
-    let descending = pos == last && 2 * pos <= n;
-    match p.level() {
-        0 if ascending || descending => Some(pos),
-        1.. if ascending => Some(pos.min(n - MIN_CHILDREN)),
-        1.. if descending => Some(pos.max(MIN_CHILDREN)),
-        _ => None,
-    }
+    let goes_on = ascends(p, pos) || p.last_insert() == Some(pos);
+    goes_on.then(|| match p.level() {
+        0 => pos,
+        _ => pos.clamp(MIN_CHILDREN, p.n_slots() - MIN_CHILDREN),
+    })
 }
 
 /// The boundary nearest to the middle in bytes, or one near it with a shorter separator.

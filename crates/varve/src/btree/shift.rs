@@ -1,9 +1,15 @@
-//! Shifting: a full leaf of a *dense* tree gives records to a neighbour before it is split.
+//! Shifting: a full leaf gives records to a neighbour before it is split. All leaves of a *dense* tree do,
+//! and in any other tree those in which a record grows, or an ascending run ends before other records.
 //!
 //! Insertions in random order leave leaves two thirds full if a full one is split in two. Here it is split
 //! only when its neighbours are nearly full, too, as in Knuth's B*-trees; but two full pages do not become
 //! three at once, and only neighbours under the same parent are looked at. It costs rewriting a page each
 //! time, which is why no tree is dense that is redo-logged.
+//!
+//! Records that grow are another matter. Runs of insertions leave full leaves behind, and if their rows grow
+//! later, each of these leaves would be split, and stay half full. With this the first one makes room for
+//! some of the next ones, too. What lies beyond the end of a run would get a page of its own, once in a run:
+//! the next page takes it, if it has the room.
 //!
 //! Like a split it is one mini-transaction (BT-4): parent, left and right page are latched, in this order,
 //! and the separator between the two becomes another one. That a page's range grows is nothing to those who

@@ -17,7 +17,7 @@ use crate::page::{
 use crate::space::AllocPurpose;
 
 use super::descend::{Aim, Located, child_at};
-use super::plan::{MIN_CHILDREN, SplitPlan, plan_joint, plan_split};
+use super::plan::{MIN_CHILDREN, SplitPlan, may_shift, plan_joint, plan_split};
 use super::{MAX_LEVEL, Tree, owner_tag, type_at};
 
 /// How an attempt at a split ended.
@@ -134,7 +134,8 @@ impl Tree {
         if p.free_space() >= room || !alone {
             return Ok(Outcome::Done);
         }
-        if let (0, true, Some(&(parent, _, slot))) = (level, self.is_dense, path.above.last())
+        let shifts = level == 0 && (self.is_dense || may_shift(p, key));
+        if let (true, Some(&(parent, _, slot))) = (shifts, path.above.last())
             && self.shift(&mut mtr, (parent, slot), &mut path.last, key, room)?
         {
             mtr.commit();
@@ -145,7 +146,7 @@ impl Tree {
         if p.free_space() >= room {
             return Ok(Outcome::Done);
         }
-        let Some(plan) = plan_split(p, key) else {
+        let Some(plan) = plan_split(p, key, room) else {
             let what = format!("a record of index {}", self.index);
             let limit = p.free_space();
             return Err(Error::TooLarge {

@@ -142,7 +142,10 @@ fn run(load: &Load, seed: u64) -> TreeReport {
     let (splits, merges) = (c.splits.load(Relaxed), c.merges.load(Relaxed));
     let (shifts, restarts) = (c.shifts.load(Relaxed), c.restarts.load(Relaxed));
     println!("{splits} splits, {merges} merges, {shifts} shifts, {restarts} restarts");
-    assert_eq!(shifts > 0, load.is_dense);
+    assert!(
+        shifts > 0 || !load.is_dense,
+        "no leaf gave records to a neighbour"
+    );
     assert!(merges >= load.least_merges, "only {merges} merges");
     assert_eq!(
         f.used_pages(),

@@ -6,6 +6,7 @@ mod long_keys;
 mod measure;
 mod model;
 mod single;
+mod sizes;
 mod whole;
 
 use std::collections::BTreeMap;
