@@ -178,9 +178,9 @@ pub(super) fn may_shift(p: SlottedRef<'_>, key: &[u8]) -> bool {
 }
 
 /// How to make room for `key`, which is to be inserted, or its record to grow, in one of two neighbouring
-/// leaves that has no such `room`. Both become equally full; `None` if that would not leave both of them
-/// some. If insertions come in a run, which leaves full pages behind by itself, the right leaf gets no more
-/// than what lies beyond its end.
+/// leaves that has no such `room`. Both become equally full, or the left one nearly full if a record of the
+/// right one grows; `None` if there is too little to gain. If insertions come in a run, which leaves full
+/// pages behind by itself, the right leaf gets no more than what lies beyond its end.
 pub(super) fn plan_shift(
     left: SlottedRef<'_>,
     right: SlottedRef<'_>,
@@ -201,12 +201,21 @@ pub(super) fn plan_shift(
         let size = sizes_after_shift(left, right, &plan.moved, &plan.separator)[1];
         return (size + spare <= right.capacity()).then_some(plan);
     }
-    let (most, least) = (full.used_space() + room, other.used_space());
-    if most + least + full.capacity() / 8 > 2 * full.capacity() {
-        return None;
-    }
-    // So many bytes go, from the end next to the other page on.
-    let mut excess = most.checked_sub(least)? / 2;
+    let (capacity, most, least) = (
+        full.capacity(),
+        full.used_space() + room,
+        other.used_space(),
+    );
+    // So many bytes go, from the end next to the other page on. Rows mostly grow in their order: those in
+    // the left page have done so, and need no room.
+    let mut excess = match new {
+        None if !is_left_full => {
+            let takes = capacity.checked_sub(least + capacity / 16)?;
+            (takes >= capacity / 16).then_some(takes)?
+        }
+        _ if most + least + capacity / 8 > 2 * capacity => return None,
+        _ => most.checked_sub(least)? / 2,
+    };
     let slots: &mut dyn Iterator<Item = usize> = match is_left_full {
         true => &mut (1..n).rev(),
         false => &mut (0..n.saturating_sub(1)),
@@ -277,13 +286,19 @@ fn ascends(p: SlottedRef<'_>, pos: usize) -> bool {
 /// a page of its own, and the run has the rest of this one (`separator`): then the next split is at its end,
 /// and leaves a full page. Others that stayed with the run would be split off again and again, and each page
 /// left behind would lack what they take.
+///
+/// The last leaf is where several clients insert numbers that somebody counts, and not quite in their order.
+/// So an insertion behind its middle is taken for one of those: the page is left nearly full, with some room
+/// for those that come late.
 fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
-    let pos = pos?;
+    let (pos, n) = (pos?, p.n_slots());
     let goes_on = ascends(p, pos) || p.last_insert() == Some(pos);
-    goes_on.then(|| match p.level() {
-        0 => pos,
-        _ => pos.clamp(MIN_CHILDREN, p.n_slots() - MIN_CHILDREN),
-    })
+    match p.level() {
+        0 if goes_on => Some(pos),
+        0 if p.high().is_none() && 2 * pos >= n => Some(n - n / 8),
+        1.. if goes_on => Some(pos.clamp(MIN_CHILDREN, n - MIN_CHILDREN)),
+        _ => None,
+    }
 }
 
 /// The boundary nearest to the middle in bytes, or one near it with a shorter separator.
