@@ -105,9 +105,8 @@ impl Case {
             let clients: Vec<_> = (0..self.clients)
                 .map(|n| scope.spawn(move || work(n)))
                 .collect();
-            let ends = clients.into_iter().map(|client| client.join());
-            ends.map(|end| end.expect("it does not panic"))
-                .collect::<Result<()>>()
+            let mut ends = clients.into_iter().map(|client| client.join());
+            ends.try_for_each(|end| end.expect("it does not panic"))
         })?;
         let rows = client.value("SELECT COUNT(*) FROM t")?;
         ensure!(
