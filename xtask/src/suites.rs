@@ -6,12 +6,14 @@
 //! is left is a difference, and `mariadb/mysql-test/differences.md` says of each why it is there. One that it
 //! does not name is a failure.
 //!
-//! InnoDB's outcomes depend on the server alone, and are kept in the cache.
+//! InnoDB is asked about what did not pass with Varve, and about nothing else. Its outcomes depend on the
+//! server alone, and are kept in the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -30,7 +32,10 @@ pub struct SuitesArgs {
     /// Only tests whose names begin so
     #[arg(long)]
     test: Option<String>,
-    /// Run InnoDB again, too
+    /// Only tests of which the list says that they differ
+    #[arg(long)]
+    listed: bool,
+    /// Ask InnoDB again, too
     #[arg(long)]
     again: bool,
 }
@@ -96,6 +101,16 @@ const SHORT: [&str; 13] = [
 /// Files of a suite that ask for an engine, or say what it answers.
 const ASKING: [&str; 6] = ["test", "inc", "opt", "combinations", "result", "rdiff"];
 
+/// What the table says of a suite.
+const COLUMNS: [&str; 6] = [
+    "passed",
+    "failed",
+    "skipped",
+    "as InnoDB",
+    "otherwise",
+    "minutes",
+];
+
 const DIFFERENCES: &str = "mariadb/mysql-test/differences.md";
 
 /// How a test ended, and what the runner said of it if it failed.
@@ -120,6 +135,7 @@ pub fn run_short(workspace: &Workspace) -> Result<Count> {
     let args = SuitesArgs {
         suites: SHORT.map(String::from).to_vec(),
         test: None,
+        listed: false,
         again: false,
     };
     compare(workspace, &args)
@@ -134,25 +150,27 @@ fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
     let prefix = plugin::build(workspace)?;
     let listed = listed(&fs::read_to_string(workspace.root.join(DIFFERENCES))?);
     let mut total = Count::default();
-    let mut table = format!("{:<28}{:>21}{:>21}\n", "", "VARVE", "InnoDB");
+    let mut table = format!("{}\n", COLUMNS.map(|name| format!("{name:>10}")).concat());
     let mut told = String::new();
     for suite in suites {
-        let dir = prefix.copy_suite(suite)?;
-        if suite.starts_with("engines/") {
-            // Each is a default engine.
-            fs::remove_file(dir.join("combinations"))?;
-        }
-        let mut innodb = baseline(workspace, &prefix, suite, args)?;
+        let dir = own_suite(&prefix, suite)?;
         if OF_INNODB.contains(&suite) {
             ask_for_varve(&dir)?;
         }
-        let (succeeded, ours) = run_suite(workspace, &prefix, suite, Engine::Varve, args)?;
-        if args.test.is_some() {
-            innodb.retain(|name, _| ours.contains_key(name));
+        let begin = Instant::now();
+        let tests = match args.listed {
+            true => tests_of(suite, &listed, &dir)?,
+            false => Vec::new(),
+        };
+        if args.listed && tests.is_empty() {
+            continue;
         }
-        let (a, b) = (count(&ours), count(&innodb));
-        table += &row(suite, &a, &b);
+        let (succeeded, ours) = run_suite(workspace, &prefix, suite, Engine::Varve, args, &tests)?;
+        let took = begin.elapsed();
+        let innodb = baseline(workspace, &prefix, suite, args, &ours)?;
+        let a = count(&ours);
         let differing = differing(&ours, &innodb);
+        table += &row(suite, &a, differing.len(), took);
         for name in &differing {
             let is_known = listed.iter().any(|listed| is_named(name, listed));
             total.failed += u32::from(!is_known);
@@ -162,9 +180,9 @@ fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
                 told += &format!("{name}: differs; see {}\n", file.display());
             }
         }
-        let gone = listed
-            .iter()
-            .filter(|name| ours.contains_key(*name) && !differing.contains(*name));
+        let was_run = |listed: &str| ours.keys().any(|name| is_named(name, listed));
+        let differs = |listed: &str| differing.iter().any(|name| is_named(name, listed));
+        let gone = listed.iter().filter(|name| was_run(name) && !differs(name));
         gone.for_each(|name| {
             told += &format!("{name}: is in {DIFFERENCES}, and does not differ\n")
         });
@@ -247,10 +265,16 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     windows.position(|window| window.eq_ignore_ascii_case(word))
 }
 
-fn row(name: &str, a: &Count, b: &Count) -> String {
+/// A line of the table: how the tests ended, how many of those that did not pass end so with InnoDB, how many
+/// do not, and how long Varve's half took.
+fn row(name: &str, count: &Count, differing: usize, took: Duration) -> String {
+    let rest = (count.failed + count.skipped) as usize;
+    let numbers = [count.passed, count.failed, count.skipped].map(|n| format!("{n:>10}"));
+    let minutes = took.as_secs_f64() / 60.0;
     format!(
-        "{name:<28}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}\n",
-        a.passed, a.failed, a.skipped, b.passed, b.failed, b.skipped
+        "{}{:>10}{differing:>10}{minutes:>10.1}  {name}\n",
+        numbers.concat(),
+        rest - differing
     )
 }
 
@@ -399,29 +423,64 @@ fn file_name(name: &str) -> String {
     name.replace(['/', ' ', '\'', ','], "_")
 }
 
-/// InnoDB's outcomes. Those that are kept are of whole suites; of some tests they are made anew in there.
-fn baseline(workspace: &Workspace, prefix: &Prefix, suite: &str, args: &SuitesArgs) -> Result<Run> {
+/// A copy of a suite that may be changed, as the server's makers ship it.
+fn own_suite(prefix: &Prefix, suite: &str) -> Result<PathBuf> {
+    let dir = prefix.copy_suite(suite)?;
+    if suite.starts_with("engines/") {
+        // Each is a default engine.
+        fs::remove_file(dir.join("combinations"))?;
+    }
+    Ok(dir)
+}
+
+/// The tests of a suite that these names of the list stand for.
+fn tests_of(suite: &str, listed: &BTreeSet<String>, dir: &Path) -> Result<Vec<String>> {
+    let names = listed.iter().filter_map(|name| name.split(' ').next());
+    let names = Vec::from_iter(names.filter(|name| name.starts_with(&format!("{suite}."))));
+    let mut tests = BTreeSet::new();
+    // A suite's tests are in its folder, or in one below.
+    for dir in [dir, &dir.join("t")] {
+        for entry in fs::read_dir(dir).into_iter().flatten() {
+            let path = entry?.path();
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = format!("{suite}.{stem}");
+            let is_test = path.extension().is_some_and(|e| e == "test");
+            if is_test && names.iter().any(|listed| is_named(&name, listed)) {
+                tests.insert(name);
+            }
+        }
+    }
+    Ok(tests.into_iter().collect())
+}
+
+/// InnoDB's outcomes of what did not pass: those that are kept, and the others made now.
+fn baseline(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    suite: &str,
+    args: &SuitesArgs,
+    ours: &Run,
+) -> Result<Run> {
     let dir = cache_dir()?.join("suites").join(&prefix.version);
     let file = dir.join(format!("{}.json", file_name(suite)));
-    let kept = match fs::read_to_string(&file) {
+    let mut run = match fs::read_to_string(&file) {
         Ok(text) => {
-            Some(from_json(&text).with_context(|| format!("in {}; remove it", file.display()))?)
+            from_json(&text).with_context(|| format!("in {}; remove it", file.display()))?
         }
-        Err(_) => None,
+        Err(_) => Run::new(),
     };
-    if !args.again
-        && let Some(run) = kept
-    {
+    let open = ours.iter().filter(|(name, ended)| {
+        ended.outcome != Outcome::Passed && (args.again || !run.contains_key(*name))
+    });
+    // A test's combinations are run together.
+    let tests = open.map(|(name, _)| name.split(' ').next().unwrap_or_default().to_string());
+    let tests = Vec::from_iter(tests.collect::<BTreeSet<_>>());
+    if tests.is_empty() {
         return Ok(run);
     }
-    let (_, mut run) = run_suite(workspace, prefix, suite, Engine::Innodb, args)?;
-    if args.test.is_some() {
-        let Some(mut whole) = kept else {
-            return Ok(run);
-        };
-        whole.append(&mut run);
-        run = whole;
-    }
+    own_suite(prefix, suite)?;
+    let (_, mut new) = run_suite(workspace, prefix, suite, Engine::Innodb, args, &tests)?;
+    run.append(&mut new);
     fs::create_dir_all(&dir)?;
     // Another checkout may do the same.
     let unfinished = file.with_extension(format!("{}", std::process::id()));
@@ -458,12 +517,14 @@ fn from_json(text: &str) -> Result<Run> {
     tests.iter().map(ended).collect()
 }
 
+/// Runs these tests of a suite, or all.
 fn run_suite(
     workspace: &Workspace,
     prefix: &Prefix,
     suite: &str,
     engine: Engine,
     args: &SuitesArgs,
+    tests: &[String],
 ) -> Result<(bool, Run)> {
     let mut all = ALL_ONCE.map(String::from).to_vec();
     all.push(format!("--suite={suite}"));
@@ -481,6 +542,7 @@ fn run_suite(
         ]),
         Engine::Innodb => all.push("--mysqld=--default-storage-engine=InnoDB".into()),
     }
+    all.extend_from_slice(tests);
     let mut run = Run::new();
     let mut failed: Option<String> = None;
     let succeeded = mtr::stream(workspace, prefix, &all, |line| {
