@@ -3,8 +3,8 @@
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
 // renames and truncates; alter.cc changes definitions in place; bulk.cc inserts many rows, load.cc fills
 // copies of tables; import.cc exports and imports files; foreign.cc tells of foreign keys, derived.cc
-// computes columns for them; sequence.cc keeps sequences out of transactions; admin.cc answers about the
-// table.
+// computes columns for them; sequence.cc keeps sequences out of transactions; kept_results.cc is about the
+// query cache; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -35,7 +35,9 @@ public:
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
   uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
-  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_ASKTRANSACT; }
+  my_bool register_query_cache_table(THD *thd, const char *path, uint length, qc_engine_callback *callback,
+                                     ulonglong *engine_data) override;
 
   // Opening and closing.
   int open(const char *name, int mode, uint test_if_locked) override;
@@ -242,6 +244,10 @@ private:
   void refresh_estimates();
   void fetch_estimates();
   void note_changes();
+  // What the query cache is told of a statement: it writes rows, or also changes or deletes some, which may
+  // have children.
+  enum class Told { NOTHING, NEW_ROWS, CHANGED_ROWS };
+  void tell_of_change(Told what);
   void alter_statistics(const TABLE *altered, const Alter_inplace_info *alter, bool is_rebuilt);
 
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
@@ -256,6 +262,10 @@ private:
   // written in the statement.
   varve_plugin::Statistics_share *m_statistics= nullptr;
   ulonglong m_changes= 0;
+  // For the query cache (kept_results.h): the table's changes, from the first use on, and what they were told
+  // of in the statement.
+  varve_plugin::Changes *m_table_changes= nullptr;
+  Told m_told= Told::NOTHING;
   // What the server was told of a data directory.
   std::string m_data_file;
 

@@ -216,6 +216,7 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
 
 int ha_varve::begin(THD *thd)
 {
+  m_told= Told::NOTHING;
   if (m_is_discarded)
     return begin_discarded(thd);
   // TRUNCATE could not open it again.
@@ -732,6 +733,7 @@ inline int ha_varve::written(varve_code code)
 int ha_varve::write_row(const uchar *record)
 {
   m_changes++;
+  tell_of_change(Told::NEW_ROWS);
   if (table->next_number_field && record == table->record[0])
   {
     m_counter_failure= 0;
@@ -772,6 +774,7 @@ int ha_varve::write_row(const uchar *record)
 int ha_varve::update_row(const uchar *, const uchar *new_record)
 {
   m_changes++;
+  tell_of_change(Told::CHANGED_ROWS);
   m_row_plan.to_values(new_record, m_values.data());
   const varve_code code= varve_update(m_txn, m_current, m_values.data(), uint32_t(m_values.size()));
   const bool is_the_same= code == VARVE_UNCHANGED;
@@ -782,5 +785,6 @@ int ha_varve::update_row(const uchar *, const uchar *new_record)
 int ha_varve::delete_row(const uchar *)
 {
   m_changes++;
+  tell_of_change(Told::CHANGED_ROWS);
   return written(varve_delete(m_txn, m_current));
 }

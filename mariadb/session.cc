@@ -71,6 +71,7 @@ int Session::begin(THD *thd)
   if (varve_txn_is_open(m_txn))
     return 0;
   m_is_prepared= m_holds_commit= m_is_ordered= false;
+  changed_tables.begin();
   if (varve_code code= varve_txn_begin(m_txn, isolation_of(thd)))
     return report(thd, code);
   return 0;
@@ -91,6 +92,8 @@ int Session::start_statement(THD *thd)
   heed_kill(thd);
   if (int error= begin(thd))
     return error;
+  if (thd_tx_isolation(thd) < ISO_REPEATABLE_READ)
+    changed_tables.note_what_is_seen();
   varve_txn_set_lock_wait_timeout(m_txn, lock_wait_timeout_ms(thd));
   // In a deadlock others give way, as in InnoDB: tables without transactions would keep what it did.
   varve_txn_set_spared(m_txn, thd->transaction->all.modified_non_trans_table);
@@ -102,6 +105,14 @@ int Session::start_statement(THD *thd)
     trans_register_ha(thd, true, hton, 0);
   m_in_statement= true;
   return 0;
+}
+
+int Session::see_the_same_from_here(THD *thd)
+{
+  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
+    return 0;
+  const varve_code code= varve_txn_take_snapshot(m_txn);
+  return code ? report(thd, code) : 0;
 }
 
 int Session::start_snapshot(THD *thd)
@@ -154,12 +165,14 @@ int Session::commit(THD *thd, bool all)
     return ended ? report(thd, ended) : 0;
   }
   varve_code code;
+  changed_tables.about_to_commit();
   if (m_is_prepared)
-    code= varve_db_commit_prepared(db, &m_prepared_xid);
+    code= commit_prepared(m_prepared_xid);
   else if (m_is_ordered)
     code= varve_txn_commit_decided(m_txn);
   else
     code= commit_alone(thd);
+  changed_tables.end(true);
   m_is_prepared= m_holds_commit= m_is_ordered= false;
   return code ? report(thd, code) : 0;
 }
@@ -195,7 +208,10 @@ int Session::rollback(THD *thd, bool all)
   else
     code= varve_txn_rollback(m_txn);
   if (whole)
+  {
+    changed_tables.end(false);
     m_is_prepared= m_holds_commit= m_is_ordered= false;
+  }
   return code ? report(thd, code) : 0;
 }
 
@@ -270,6 +286,7 @@ int close_connection(handlerton *, THD *thd)
   if (session)
   {
     varve_txn_close(session->m_txn);
+    session->changed_tables.end(false);
     for (varve_txn *txn : {session->m_waiter, session->m_sequence_txn})
       if (txn)
         varve_txn_close(txn);

@@ -8,6 +8,8 @@
 
 #include "server.h"
 
+#include "kept_results.h"
+
 namespace varve_plugin {
 
 class Progress_report;
@@ -40,6 +42,10 @@ public:
   // Called for each table; all but the first call of a statement do nothing. Returns a handler code.
   int start_statement(THD *thd);
 
+  // A result is taken from the query cache: what the transaction reads later has to be of the same moment.
+  // Returns a handler code.
+  int see_the_same_from_here(THD *thd);
+
   // The server's START TRANSACTION WITH CONSISTENT SNAPSHOT.
   int start_snapshot(THD *thd);
 
@@ -66,6 +72,9 @@ public:
 
   int commit(THD *thd, bool all);
   int rollback(THD *thd, bool all);
+
+  // For the query cache.
+  Changed_tables changed_tables;
 
   // Who shows how far the engine has come in a call that takes long; null: nobody.
   Progress_report *progress= nullptr;
@@ -105,6 +114,9 @@ private:
 
 // Whether the connection is in a transaction of several statements.
 bool in_transaction(THD *thd);
+
+// Commits a prepared transaction that no session has.
+varve_code commit_prepared(const varve_xid &xid);
 
 int close_connection(handlerton *hton, THD *thd);
 void kill_query(handlerton *hton, THD *thd, enum thd_kill_levels level);

@@ -69,7 +69,7 @@ int by_xid_result(varve_code code)
 int commit_by_xid(handlerton *, XID *xid)
 {
   const varve_xid id= to_engine(*xid);
-  return by_xid_result(varve_db_commit_prepared(db, &id));
+  return by_xid_result(commit_prepared(id));
 }
 
 int rollback_by_xid(handlerton *, XID *xid)
@@ -121,6 +121,12 @@ void commit_checkpoint_request(void *cookie)
 
 }  // namespace
 
+varve_code commit_prepared(const varve_xid &xid)
+{
+  const Change_of_all change;
+  return varve_db_commit_prepared(db, &xid);
+}
+
 int Session::prepare(THD *thd, bool all)
 {
   if ((!all && in_transaction(thd)) || !varve_txn_is_open(m_txn))
@@ -141,10 +147,12 @@ int Session::prepare(THD *thd, bool all)
       return report(thd, code);
     if (varve_code code= varve_txn_detach(m_txn, &m_is_prepared))
       return report(thd, code);
+    changed_tables.end(true);
     return 0;
   }
   if (varve_code code= varve_txn_hold_commit(m_txn))
     return report(thd, code);
+  changed_tables.about_to_commit();
   m_holds_commit= true;
   return 0;
 }
