@@ -113,9 +113,16 @@ bool Definition::note_changes(TABLE *altered, const Alter_inplace_info *alter)
   if (!plan.build(altered))
     return false;
   restore_record(altered, s->default_values);
+  // A copy tells of a default that the column can't have, or refuses it.
+  const Check_level_instant_set quiet(altered->in_use, CHECK_FIELD_IGNORE);
   for (Field **at= altered->field; *at; at++)
-    if ((*at)->stored_in_db() && (*at)->default_value && is_constant((*at)->default_value))
-      (*at)->set_default();
+  {
+    const Create_field *const source= source_of(alter, *at);
+    const bool is_new= !source || !source->field;
+    if (is_new && (*at)->stored_in_db() && (*at)->default_value && is_constant((*at)->default_value) &&
+        (*at)->set_default())
+      return false;
+  }
   std::vector<varve_value> defaults(plan.size());
   plan.to_values(altered->record[0], defaults.data());
   for (Field **at= altered->field; *at; at++)
