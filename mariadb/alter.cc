@@ -138,17 +138,24 @@ static bool may_refuse_rows(const Alter_inplace_info *alter)
   return false;
 }
 
-// The columns that cease to take NULL, as they were.
-static std::vector<const Field *> giving_up_null(TABLE *altered, const Alter_inplace_info *alter)
+// The columns that take NULL and cease to, or begin to, as they were.
+static std::vector<const Field *> changing_null(TABLE *altered, const Alter_inplace_info *alter,
+                                                bool took_null)
 {
   std::vector<const Field *> fields;
   for (Field **at= altered->field; *at; at++)
   {
     const Create_field *const source= source_of(alter, *at);
-    if (source && source->field && source->field->real_maybe_null() && !(*at)->real_maybe_null())
+    if (source && source->field && source->field->real_maybe_null() == took_null &&
+        (*at)->real_maybe_null() != took_null)
       fields.push_back(source->field);
   }
   return fields;
+}
+
+static std::vector<const Field *> giving_up_null(TABLE *altered, const Alter_inplace_info *alter)
+{
+  return changing_null(altered, alter, true);
 }
 
 static bool is_timestamp(const Field *field)
@@ -156,23 +163,51 @@ static bool is_timestamp(const Field *field)
   return field->type() == MYSQL_TYPE_TIMESTAMP;
 }
 
-// Tells of a foreign key that sets a column NULL which ceases to take it, with InnoDB's words.
-static bool is_set_null(const varve_table *table, const std::vector<const Field *> &fields,
-                        const std::vector<std::string> &dropped)
+// The field of one of these columns; null if none is.
+static const Field *field_among(const std::vector<const Field *> &fields, const std::string &column)
+{
+  for (const Field *field : fields)
+    if (same_name(column.c_str(), field->field_name.str))
+      return field;
+  return nullptr;
+}
+
+// Tells of a foreign key that brings NULL into a column which ceases to take it: by SET NULL, or in strict
+// mode by ON UPDATE CASCADE from a parent's column that takes it. In InnoDB's words.
+static bool would_get_null(const varve_table *table, const std::vector<const Field *> &fields,
+                           const std::vector<std::string> &dropped, bool is_strict)
 {
   for (const Told_key &key : foreign_keys_of(table))
   {
-    const bool goes= std::find(dropped.begin(), dropped.end(), key.name) != dropped.end();
-    if (goes || (key.on_delete != VARVE_SET_NULL && key.on_update != VARVE_SET_NULL))
+    if (std::find(dropped.begin(), dropped.end(), key.name) != dropped.end())
       continue;
-    for (const Field *field : fields)
-      for (const std::string &column : key.columns)
-        if (same_name(column.c_str(), field->field_name.str))
+    const bool sets_null= key.on_delete == VARVE_SET_NULL || key.on_update == VARVE_SET_NULL;
+    const bool follows= is_strict && key.on_update == VARVE_CASCADE && key.has_parent;
+    for (size_t i= 0; i < key.columns.size(); i++)
+      if (const Field *field= field_among(fields, key.columns[i]))
+        if (sets_null || (follows && key.parent_nullable[i]))
         {
           my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), field->field_name.str, key.name.c_str());
           return true;
         }
   }
+  return false;
+}
+
+// The same of a parent's column that begins to take NULL, which a child's does not.
+static bool would_give_null(const varve_table *table, const std::vector<const Field *> &fields)
+{
+  for (const Told_key &key : foreign_keys_to(table))
+    for (size_t i= 0; key.on_update == VARVE_CASCADE && i < key.columns.size(); i++)
+      if (const Field *field= key.nullable[i] ? nullptr : field_among(fields, key.parent_columns[i]))
+      {
+        const size_t slash= key.child.find('/');
+        const std::string child= user_name(key.child.substr(0, slash)) + '.' +
+                                 user_name(key.child.substr(slash + 1));
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), field->field_name.str, key.name.c_str(),
+                 child.c_str());
+        return true;
+      }
   return false;
 }
 
@@ -487,7 +522,9 @@ bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *a
 {
   if (!changes_table(alter) && !sets_counter(alter))
     return handler::prepare_inplace_alter_table(altered, alter);
-  if (is_set_null(m_table, giving_up_null(altered, alter), foreign_keys_dropped(alter)))
+  const bool is_strict= ha_thd()->is_strict_mode();
+  if (would_get_null(m_table, giving_up_null(altered, alter), foreign_keys_dropped(alter), is_strict) ||
+      (is_strict && would_give_null(m_table, changing_null(altered, alter, false))))
     return true;
   Alteration *const own= new Alteration(this);
   alter->handler_ctx= own;
