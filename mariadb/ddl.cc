@@ -155,6 +155,19 @@ static int no_place(THD *thd, varve_code code)
   return code == VARVE_ALREADY_EXISTS ? HA_ERR_TABLESPACE_EXISTS : HA_ERR_GENERIC;
 }
 
+// The engine has a table of which the server does not know, since its .frm file is gone. InnoDB's errors, of
+// which the server makes a warning of the second one. A file that is no table's is another thing.
+static bool is_there(THD *thd, const TABLE *form, const std::string &name)
+{
+  varve_table *table;
+  if (varve_table_open(db, name.c_str(), &table))
+    return false;
+  varve_table_close(table);
+  const std::string whole= quoted(thd, form->s->db.str) + '.' + quoted(thd, form->s->table_name.str);
+  my_error(ER_TABLE_EXISTS_ERROR, MYF(0), whole.c_str());
+  return true;
+}
+
 int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd= ha_thd();
@@ -178,6 +191,8 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   {
     if (!directory.empty() && (code == VARVE_IO || code == VARVE_INVALID || code == VARVE_ALREADY_EXISTS))
       return no_place(thd, code);
+    if (code == VARVE_ALREADY_EXISTS && is_there(thd, form, name))
+      return HA_ERR_FOUND_DUPP_KEY;
     return code == VARVE_BAD_FOREIGN_KEY || code == VARVE_CONSTRAINT_EXISTS ? foreign_keys.refused(thd, code)
                                                                            : report(thd, code);
   }

@@ -29,7 +29,7 @@ varve_foreign_key_checks foreign_key_checks(THD *thd)
   return off ? VARVE_IGNORE_REFERENCES : VARVE_CHECK_REFERENCES;
 }
 
-static std::string quoted(THD *thd, const std::string &name)
+std::string quoted(THD *thd, const std::string &name)
 {
   String text;
   append_identifier(thd, &text, name.c_str(), name.size());

@@ -116,6 +116,8 @@ std::string latest_foreign_error();
 
 // A schema or table as users write it.
 std::string user_name(const std::string &engine_name);
+// A user's name between backticks, if this session wants them.
+std::string quoted(THD *thd, const std::string &name);
 
 }  // namespace varve_plugin
 
