@@ -211,6 +211,38 @@ static bool would_give_null(const varve_table *table, const std::vector<const Fi
   return false;
 }
 
+// With checks off a foreign key keeps its columns, though not their indexes. Tells of one that goes.
+static bool loses_foreign_column(THD *thd, const varve_table *table, const Alter_inplace_info *alter)
+{
+  const auto goes= [&](const std::string &column) {
+    List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
+    while (const Create_field *field= fields++)
+      if (field->field && same_name(field->field->field_name.str, column.c_str()))
+        return false;
+    return true;
+  };
+  const auto id= [](const Told_key &key) { return key.child.substr(0, key.child.find('/') + 1) + key.name; };
+  const std::vector<std::string> dropped= foreign_keys_dropped(alter);
+  for (const Told_key &key : foreign_keys_of(table))
+    for (const std::string &column : key.columns)
+      if (goes(column) && std::find(dropped.begin(), dropped.end(), key.name) == dropped.end())
+      {
+        my_error(ER_FK_COLUMN_CANNOT_DROP, MYF(0), column.c_str(), id(key).c_str());
+        return true;
+      }
+  for (const Told_key &key : foreign_keys_to(table))
+    for (const std::string &column : key.parent_columns)
+      if (goes(column))
+      {
+        const size_t slash= key.child.find('/');
+        const std::string child= quoted(thd, user_name(key.child.substr(0, slash))) + '.' +
+                                 quoted(thd, user_name(key.child.substr(slash + 1)));
+        my_error(ER_FK_COLUMN_CANNOT_DROP_CHILD, MYF(0), column.c_str(), id(key).c_str(), child.c_str());
+        return true;
+      }
+  return false;
+}
+
 // Options that no row depends on. Columns that get another character set are changes of their own.
 static const auto IN_SERVER_ALONE= HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET |
                                    HA_CREATE_USED_PACK_KEYS | HA_CREATE_USED_CHECKSUM |
@@ -270,7 +302,10 @@ static bool is_in_foreign_keys(const varve_table *table)
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
-  if (refuses_alter() || check_index_names(ha_thd(), altered) || !keeps_foreign_keys_served(altered, alter))
+  const bool checks= foreign_key_checks(ha_thd()) == VARVE_CHECK_REFERENCES;
+  if (refuses_alter() || check_index_names(ha_thd(), altered) ||
+      (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
+      !keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
   // Nothing is stored of other virtual columns; but a row's partition may depend on one.
   if ((alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) &&
@@ -294,11 +329,13 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (alter->ignore && (alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_ADD_UNIQUE_INDEX)))
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
+  if (altered->found_next_number_field && !table->found_next_number_field)
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Rows are checked as they are copied.
   const bool adds_foreign_key= alter->handler_flags & ALTER_ADD_FOREIGN_KEY;
-  if (adds_foreign_key && foreign_key_checks(ha_thd()) == VARVE_CHECK_REFERENCES)
+  if (adds_foreign_key && checks)
   {
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -336,7 +373,12 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_ERROR;
   if (needs_rebuild)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;
-  return how != HA_ALTER_INPLACE_NOT_SUPPORTED && adds_index(alter) ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : how;
+  if (how == HA_ALTER_INPLACE_NOT_SUPPORTED || !adds_index(alter))
+    return how;
+  // InnoDB's word for why that is not done at once.
+  if (!(alter->handler_flags & ALTER_ADD_UNIQUE_INDEX))
+    alter->unsupported_reason= "ADD INDEX";
+  return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
 // The greatest value in the AUTO_INCREMENT column; 0 if none moves the counter.
