@@ -158,6 +158,14 @@ static std::vector<const Field *> giving_up_null(TABLE *altered, const Alter_inp
   return changing_null(altered, alter, true);
 }
 
+// Whether the AUTO_INCREMENT column is one that comes.
+static bool has_new_counted(const TABLE *altered, const Alter_inplace_info *alter)
+{
+  const Field *const counted= altered->found_next_number_field;
+  const Create_field *const source= counted ? source_of(alter, counted) : nullptr;
+  return source && !source->field;
+}
+
 static bool is_timestamp(const Field *field)
 {
   return field->type() == MYSQL_TYPE_TIMESTAMP;
@@ -329,7 +337,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (alter->ignore && (alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_ADD_UNIQUE_INDEX)))
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
-  if (altered->found_next_number_field && !table->found_next_number_field)
+  if (has_new_counted(altered, alter))
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;

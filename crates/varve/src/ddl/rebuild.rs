@@ -46,8 +46,10 @@ impl Ddl {
         trx.use_table(&table, TableMode::Exclusive)?;
         // It is kept from other DDL now.
         let def = table.definition().rebuilt(to)?;
-        let rebuilt = self.make_rebuilt(&table, &def)?;
         let mut change = Change::new(table, def);
+        // Their columns may get other names.
+        change.update_foreign_keys();
+        let rebuilt = self.make_rebuilt(&change.table, &change.def)?;
         let new = NewTable::new(rebuilt.clone(), &change.def, &change.table.def);
         change.build = Some(self.start(trx, &change.table, Product::Table(new)));
         change.rebuilt = Some(rebuilt);
