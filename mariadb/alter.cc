@@ -315,6 +315,8 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
       (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
       !keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
+  if (has_new_counted(altered, alter))
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   // Nothing is stored of other virtual columns; but a row's partition may depend on one.
   if ((alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) &&
       (has_indexed_virtual(table) || has_indexed_virtual(altered) || altered->s->partition_info_str_len))
@@ -337,8 +339,6 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (alter->ignore && (alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_ADD_UNIQUE_INDEX)))
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
-  if (has_new_counted(altered, alter))
-    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Rows are checked as they are copied.
