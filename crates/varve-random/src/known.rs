@@ -207,7 +207,7 @@ pub const KNOWN: &[Known] = &[
         goes_on: false,
         matches: |difference| {
             let is_told = match difference.what {
-                What::Error(1553, 1025 | 1452 | 1822 | 1828 | 1829 | 1832) => true,
+                What::Error(1553, 1005 | 1025 | 1452 | 1822 | 1828 | 1829 | 1832) => true,
                 What::Error(1005, 1025 | 1062 | 1834) => true,
                 What::Error(1553 | 1005, its) => its == 4025 || CONVERSION_ERRORS.contains(&its),
                 _ => false,
@@ -295,6 +295,18 @@ pub const KNOWN: &[Known] = &[
             difference.what == What::Rows
                 && difference.sql.starts_with("SELECT ")
                 && folded(&difference.varve) == folded(&difference.innodb)
+        },
+    },
+    Known {
+        name: "an UPDATE of a partitioned table with history, behind a SELECT that can have no row",
+        reason: "the server finds none, by either engine, where it reads the whole table",
+        goes_on: false,
+        matches: |difference| {
+            let finds_none = |text: &str| text.contains("; Rows matched: 0 ");
+            difference.what == What::Affected
+                && difference.sql.starts_with("UPDATE ")
+                && difference.innodb.contains("  Inserted: ")
+                && (finds_none(&difference.varve) || finds_none(&difference.innodb))
         },
     },
     Known {
