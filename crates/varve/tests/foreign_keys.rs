@@ -13,8 +13,8 @@ mod small;
 #[cfg(feature = "sabotage")]
 use varve::internals::base::Sabotage;
 use varve::{
-    ColumnType, Database, Error, ForeignKey, Isolation, KeyMatch, LockMode, Options,
-    ReferentialAction, Result, TableDef, Value,
+    ColumnType, Database, Error, ForeignKey, IndexDef, Isolation, KeyMatch, KeyPart, LockMode,
+    Options, ReferentialAction, Result, TableDef, Value,
 };
 
 use ReferentialAction::{Cascade, NoAction, Restrict, SetNull};
@@ -331,4 +331,33 @@ fn a_long_value_stays_when_the_parent_goes() {
     drop(cursor);
     trx.commit().unwrap();
     assert!(db.check_table(&children).unwrap().errors.is_empty());
+}
+
+/// A row that has come without checks is not asked for its parent again when what its index has of it stays,
+/// of a long value the beginning.
+#[test]
+fn an_orphan_changes_where_its_index_does_not_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _) = small::lazy_with(&dir, &parents());
+    let mut def = children(Cascade, Cascade)
+        .nullable("long", ColumnType::text(1 << 20))
+        .nullable("other", ColumnType::i64());
+    let parts = vec![KeyPart::new(1), KeyPart::new(2).prefix(5)];
+    def.indexes = vec![IndexDef::new("by_parent", parts)];
+    let children = db.create_table(&def).unwrap();
+    let long = |end: &str| Value::Text("long ".repeat(5_000) + end);
+    let row = |long, other| [Value::Int(10), Value::Int(1), long, Value::Int(other)];
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.set_foreign_key_checks(false);
+    put(&mut trx, &children, &row(long(""), 0)).unwrap();
+    trx.set_foreign_key_checks(true);
+    let mut update = |row: &[Value]| {
+        let cursor = lock(&mut trx, &children, 10).unwrap();
+        let row = children.def().row(row).unwrap();
+        trx.update(&children, &cursor, &row.datums())
+    };
+    assert!(update(&row(long(""), 1)).unwrap());
+    assert!(update(&row(long("another end"), 1)).unwrap());
+    let e = update(&row(Value::Text("short".repeat(5_000)), 1));
+    assert!(matches!(e, Err(Error::NoReferencedRow(_))), "{e:?}");
 }

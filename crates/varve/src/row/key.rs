@@ -233,12 +233,17 @@ impl KeyCodec {
         self.parts.iter().any(|p| row[p.column].is_none())
     }
 
-    /// Have all columns of the index the same bytes in both rows? Then their keys are the same, too; the
-    /// opposite need not be true (`'a'` and `'A'` may have one key).
+    /// Have all columns of the index the same bytes in both rows, as far as it has them? Then their keys are
+    /// the same, too; the opposite need not be true (`'a'` and `'A'` may have one key). Of a long value the
+    /// old row may have no more than [`bytes_needed`](Self::bytes_needed).
     pub fn same_columns(&self, old: &RowRef<'_>, new: &[Datum<'_>]) -> bool {
-        self.parts
-            .iter()
-            .all(|p| old.get(p.column) == new[p.column])
+        self.parts.iter().all(|p| {
+            let (old, new) = (old.get(p.column), new[p.column]);
+            match p.is_whole {
+                true => old == new,
+                false => old.map(|old| p.kept(old)) == new.map(|new| p.kept(new)),
+            }
+        })
     }
 
     /// How far the value of part `part` can be read back from a key.
@@ -415,6 +420,14 @@ impl PartCodec {
         true
     }
 
+    /// What the part is of.
+    fn kept<'a>(&self, value: &'a [u8]) -> &'a [u8] {
+        match &self.kind {
+            Kind::Text(collation) => collation.prefix(value, self.prefix),
+            _ => &value[..self.prefix.min(value.len())],
+        }
+    }
+
     #[inline]
     fn encode_value(&self, value: &[u8], out: &mut Vec<u8>) -> bool {
         match &self.kind {
@@ -440,14 +453,14 @@ impl PartCodec {
                 }
                 out.extend_from_slice(&value[..kept]);
             }
-            Kind::Bytes => memcmp::put_escaped(&value[..self.prefix.min(value.len())], out),
+            Kind::Bytes => memcmp::put_escaped(self.kept(value), out),
             Kind::Text(collation) => self.encode_text(collation, value, out),
         }
         true
     }
 
     fn encode_text(&self, collation: &Collation, value: &[u8], out: &mut Vec<u8>) {
-        let value = collation.prefix(value, self.prefix);
+        let value = self.kept(value);
         match collation.pad() {
             Pad::None if collation.is_bytewise() => memcmp::put_escaped(value, out),
             Pad::None => {

@@ -482,6 +482,20 @@ fn keys_say_how_much_of_a_value_they_need() {
     assert_eq!(codec.bytes_needed(0), 10);
     assert!(codec.bytes_needed(1) >= 40);
     assert_eq!(codec.bytes_needed(2), usize::MAX);
+    // The ends of values are not compared where they are not in the key.
+    let format = RowFormat::new(&columns, &[], 1).unwrap();
+    let mut stored = Vec::new();
+    let values = [&b"0123456789"[..], "ä23456789 and some".as_bytes(), b"u"].map(Some);
+    format.encode(&values, &mut stored).unwrap();
+    let old = RowRef::new(&format, &stored).unwrap();
+    let same = |column: usize, value: &str| {
+        let mut new = values;
+        new[column] = Some(value.as_bytes());
+        codec.same_columns(&old, &new)
+    };
+    assert!(same(0, "0123456789 and more") && !same(0, "012345678"));
+    assert!(same(1, "ä23456789 ") && same(1, "ä23456789 xyz") && !same(1, "a23456789 and some"));
+    assert!(!same(2, "u and more"));
     let codec = KeyCodec::new(&columns, &parts[..1], &Collations::new()).unwrap();
     assert_eq!(codec.bytes_needed(1), 0);
 }
