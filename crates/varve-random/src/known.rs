@@ -298,6 +298,18 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        name: "NOT IN a subquery, through an index on the beginning of a text",
+        reason: "the server takes texts that begin alike for equal, by either engine, where its plan has that index",
+        goes_on: true,
+        matches: |difference| {
+            let (ours, its) = (&difference.varve, &difference.innodb);
+            difference.what == What::Rows
+                && difference.sql.starts_with("SELECT ")
+                && difference.sql.contains(" NOT IN (SELECT ")
+                && (rows_are_among(ours, its) || rows_are_among(its, ours))
+        },
+    },
+    Known {
         name: "an UPDATE of a partitioned table with history, behind a SELECT that can have no row",
         reason: "the server finds none, by either engine, where it reads the whole table",
         goes_on: false,
@@ -548,9 +560,28 @@ fn lines_are_among(some: &str, all: &str) -> bool {
         .all(|line| all.lines().any(|other| other == line))
 }
 
+/// The same of the rows of answers to a query.
+fn rows_are_among(some: &str, all: &str) -> bool {
+    let rows = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip(1).map(str::trim_start);
+        let rows = lines.filter(|line| !line.starts_with("warning: "));
+        rows.map(String::from).collect()
+    };
+    let all = rows(all);
+    rows(some).iter().all(|row| all.contains(row))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_compared_without_what_is_said_about_them() {
+        let none = "0 rows, 1 warnings\n    warning: Warning 1292 Truncated";
+        let some = "2 rows, 0 warnings\n    a\n    b";
+        assert!(rows_are_among(none, some) && !rows_are_among(some, none));
+        assert!(rows_are_among("1 rows, 0 warnings\n    b", some));
+    }
 
     #[test]
     fn a_constraint_to_the_table_itself_is_known() {
