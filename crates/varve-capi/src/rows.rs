@@ -179,8 +179,7 @@ impl RowsForC {
     /// The portion has so many rows behind the first one.
     #[inline]
     pub fn end_portion(&mut self, n: usize) {
-        let key_len = self.key_columns.len();
-        if self.ahead.len() < n * key_len {
+        if self.ahead.is_empty() {
             return;
         }
         // Only now do the values stay where they are.
