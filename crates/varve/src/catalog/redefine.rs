@@ -55,6 +55,8 @@ impl TableDef {
         }
         let mut def = self.clone();
         self.redefine_columns(to, &mut def, Rows::Written)?;
+        // No row has them any more.
+        def.gone.clear();
         // Rows are found again by what they have.
         if !self.has_row_id() && to.has_row_id() {
             return Err(self.refusal("no primary key, where there was one,".into()));
