@@ -118,8 +118,10 @@ impl Op {
                 db.redefine_table(&def)
             }
             Op::Indexes(name, there) => {
-                let def = with_indexes(db.table(name)?.def(), *there);
-                if !*there {
+                let before = db.table(name)?;
+                let def = with_indexes(before.def(), *there);
+                if def.indexes.len() <= before.def().indexes.len() {
+                    // Nothing is built, so the table is kept from others until the end.
                     return db.redefine_table(&def);
                 }
                 let waits = RedefinitionWaits::default();
