@@ -44,8 +44,8 @@ static std::string first_partition(const std::string &name)
 static bool fits_frm(const varve_table *table, const std::string &name, const char *path)
 {
   THD *thd= current_thd;
-  const std::string schema= user_name(name.substr(0, name.find('/')));
-  const std::string own= user_name(name.substr(name.find('/') + 1));
+  const std::string schema= user_name(schema_of(name));
+  const std::string own= user_name(table_of(name));
   TABLE_SHARE share;
   TABLE form;
   bool fits= false;
@@ -169,86 +169,6 @@ static bool has_new_counted(const TABLE *altered, const Alter_inplace_info *alte
 static bool is_timestamp(const Field *field)
 {
   return field->type() == MYSQL_TYPE_TIMESTAMP;
-}
-
-// The field of one of these columns; null if none is.
-static const Field *field_among(const std::vector<const Field *> &fields, const std::string &column)
-{
-  for (const Field *field : fields)
-    if (same_name(column.c_str(), field->field_name.str))
-      return field;
-  return nullptr;
-}
-
-// Tells of a foreign key that brings NULL into a column which ceases to take it: by SET NULL, or in strict
-// mode by ON UPDATE CASCADE from a parent's column that takes it. In InnoDB's words.
-static bool would_get_null(const varve_table *table, const std::vector<const Field *> &fields,
-                           const std::vector<std::string> &dropped, bool is_strict)
-{
-  for (const Told_key &key : foreign_keys_of(table))
-  {
-    if (std::find(dropped.begin(), dropped.end(), key.name) != dropped.end())
-      continue;
-    const bool sets_null= key.on_delete == VARVE_SET_NULL || key.on_update == VARVE_SET_NULL;
-    const bool follows= is_strict && key.on_update == VARVE_CASCADE && key.has_parent;
-    for (size_t i= 0; i < key.columns.size(); i++)
-      if (const Field *field= field_among(fields, key.columns[i]))
-        if (sets_null || (follows && key.parent_nullable[i]))
-        {
-          my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), field->field_name.str, key.name.c_str());
-          return true;
-        }
-  }
-  return false;
-}
-
-// The same of a parent's column that begins to take NULL, which a child's does not.
-static bool would_give_null(const varve_table *table, const std::vector<const Field *> &fields)
-{
-  for (const Told_key &key : foreign_keys_to(table))
-    for (size_t i= 0; key.on_update == VARVE_CASCADE && i < key.columns.size(); i++)
-      if (const Field *field= key.nullable[i] ? nullptr : field_among(fields, key.parent_columns[i]))
-      {
-        const size_t slash= key.child.find('/');
-        const std::string child= user_name(key.child.substr(0, slash)) + '.' +
-                                 user_name(key.child.substr(slash + 1));
-        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), field->field_name.str, key.name.c_str(),
-                 child.c_str());
-        return true;
-      }
-  return false;
-}
-
-// With checks off a foreign key keeps its columns, though not their indexes. Tells of one that goes.
-static bool loses_foreign_column(THD *thd, const varve_table *table, const Alter_inplace_info *alter)
-{
-  const auto goes= [&](const std::string &column) {
-    List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
-    while (const Create_field *field= fields++)
-      if (field->field && same_name(field->field->field_name.str, column.c_str()))
-        return false;
-    return true;
-  };
-  const auto id= [](const Told_key &key) { return key.child.substr(0, key.child.find('/') + 1) + key.name; };
-  const std::vector<std::string> dropped= foreign_keys_dropped(alter);
-  for (const Told_key &key : foreign_keys_of(table))
-    for (const std::string &column : key.columns)
-      if (goes(column) && std::find(dropped.begin(), dropped.end(), key.name) == dropped.end())
-      {
-        my_error(ER_FK_COLUMN_CANNOT_DROP, MYF(0), column.c_str(), id(key).c_str());
-        return true;
-      }
-  for (const Told_key &key : foreign_keys_to(table))
-    for (const std::string &column : key.parent_columns)
-      if (goes(column))
-      {
-        const size_t slash= key.child.find('/');
-        const std::string child= quoted(thd, user_name(key.child.substr(0, slash))) + '.' +
-                                 quoted(thd, user_name(key.child.substr(slash + 1)));
-        my_error(ER_FK_COLUMN_CANNOT_DROP_CHILD, MYF(0), column.c_str(), id(key).c_str(), child.c_str());
-        return true;
-      }
-  return false;
 }
 
 // Options that no row depends on. Columns that get another character set are changes of their own.
@@ -573,7 +493,7 @@ bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *a
   if (!changes_table(alter) && !sets_counter(alter))
     return handler::prepare_inplace_alter_table(altered, alter);
   const bool is_strict= ha_thd()->is_strict_mode();
-  if (would_get_null(m_table, giving_up_null(altered, alter), foreign_keys_dropped(alter), is_strict) ||
+  if (would_get_null(m_table, giving_up_null(altered, alter), alter, is_strict) ||
       (is_strict && would_give_null(m_table, changing_null(altered, alter, false))))
     return true;
   Alteration *const own= new Alteration(this);

@@ -74,7 +74,7 @@ public:
   // Before a search: no columns will be looked at but those in `wanted`; null means all.
   void tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *wanted);
 
-  // As `tell`, without telling anybody.
+  // The same for who has another way to tell: these are asked for.
   void choose(const Row_plan &plan, const MY_BITMAP *wanted);
 
   // A flag for each engine column.

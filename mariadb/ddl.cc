@@ -218,7 +218,7 @@ int ha_varve::delete_table(const char *path)
 // The names that are made for constraints have the table's in them.
 static std::string made_constraints(const std::string &engine_name)
 {
-  return user_name(engine_name.substr(engine_name.find('/') + 1)) + "_ibfk_";
+  return user_name(table_of(engine_name)) + "_ibfk_";
 }
 
 // Of what others have kept it from the server would say that a file can't be renamed.

@@ -16,8 +16,6 @@
 #include "sql_table.h"
 
 #include <algorithm>
-
-#include <algorithm>
 #include <ctime>
 #include <mutex>
 
@@ -45,15 +43,19 @@ std::string user_name(const std::string &engine_name)
   return std::string(text, length);
 }
 
-// The two parts of "schema/table".
-static std::string schema_of(const std::string &name)
+std::string schema_of(const std::string &name)
 {
   return name.substr(0, name.find('/'));
 }
 
-static std::string table_of(const std::string &name)
+std::string table_of(const std::string &name)
 {
   return name.substr(name.find('/') + 1);
+}
+
+std::string quoted_table(THD *thd, const std::string &name)
+{
+  return quoted(thd, user_name(schema_of(name))) + '.' + quoted(thd, user_name(table_of(name)));
 }
 
 static std::string engine_name(const LEX_CSTRING &name)
@@ -80,10 +82,7 @@ static const Field *find_field(const TABLE *form, const std::string &name)
   return nullptr;
 }
 
-enum class Served { NO, BY_PREFIX, YES };
-
-// Whether an index begins with these columns.
-static Served is_served_by(const KEY &key, const std::vector<std::string> &columns)
+Served is_served_by(const KEY &key, const std::vector<std::string> &columns)
 {
   if (key.ext_key_parts < columns.size() || key.algorithm == HA_KEY_ALG_LONG_HASH)
     return Served::NO;
@@ -99,8 +98,7 @@ static Served is_served_by(const KEY &key, const std::vector<std::string> &colum
   return served;
 }
 
-// The same of any index of `form`.
-static Served is_served(const TABLE *form, const std::vector<std::string> &columns)
+Served is_served(const TABLE *form, const std::vector<std::string> &columns)
 {
   Served best= Served::NO;
   for (uint i= 0; i < form->s->keys; i++)
@@ -359,7 +357,7 @@ int Foreign_keys::collect_added(THD *thd, TABLE *altered, const TABLE *before, c
                                 const std::string &name, const Alter_inplace_info *alter)
 {
   const std::string own= user_name(table_of(name));
-  m_operation= "Alter  table " + quoted(thd, user_name(schema_of(name))) + '.' + quoted(thd, own);
+  m_operation= "Alter  table " + quoted_table(thd, name);
   number_from(own, alter->alter_info);
   List_iterator_fast<Key> keys(alter->alter_info->key_list);
   while (const Key *key= keys++)
@@ -442,8 +440,7 @@ int Foreign_keys::refused(THD *thd, varve_code code) const
                         varve_last_error());
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
-  const std::string parent= quoted(thd, user_name(schema_of(parts->parent))) + '.' +
-                            quoted(thd, user_name(table_of(parts->parent)));
+  const std::string parent= quoted_table(thd, parts->parent);
   const char *column, *parent_column;
   switch (varve_last_error_parent(&column, &parent_column))
   {
@@ -482,6 +479,11 @@ Told_key::Told_key(const varve_foreign_key &key)
 {
 }
 
+std::string Told_key::id() const
+{
+  return schema_of(child) + '/' + name;
+}
+
 static std::vector<Told_key> told(decltype(varve_table_foreign_keys) *about, const varve_table *table)
 {
   std::vector<Told_key> keys;
@@ -491,8 +493,7 @@ static std::vector<Told_key> told(decltype(varve_table_foreign_keys) *about, con
   about(table, [](void *to, const varve_foreign_key *key) {
     static_cast<std::vector<Told_key> *>(to)->emplace_back(*key);
   }, &keys);
-  const auto id= [](const Told_key &key) { return schema_of(key.child) + '/' + key.name; };
-  std::sort(keys.begin(), keys.end(), [&](const Told_key &a, const Told_key &b) { return id(a) < id(b); });
+  std::sort(keys.begin(), keys.end(), [](const Told_key &a, const Told_key &b) { return a.id() < b.id(); });
   return keys;
 }
 
@@ -548,8 +549,7 @@ std::string last_constraint(THD *thd)
   std::string text;
   for (const Told_key &key : foreign_keys_of(table))
     if (key.name == name)
-      text= quoted(thd, user_name(schema_of(child))) + '.' + quoted(thd, user_name(table_of(child))) + ", " +
-            constraint_text(thd, key);
+      text= quoted_table(thd, child) + ", " + constraint_text(thd, key);
   varve_table_close(table);
   return text;
 }
@@ -681,112 +681,5 @@ bool ha_varve::get_foreign_dup_key(char *child, uint child_size, char *index, ui
   const size_t slash= m_failure_words.find('/');
   strmake(child, m_failure_words.substr(0, slash).c_str(), child_size - 1);
   strmake(index, m_failure_words.substr(slash + 1).c_str(), index_size - 1);
-  return true;
-}
-
-// What becomes of a column; null if it goes.
-static const Create_field *kept(const Alter_inplace_info *alter, const std::string &column)
-{
-  List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
-  while (const Create_field *field= fields++)
-    if (field->field && same_name(field->field->field_name.str, column.c_str()))
-      return field;
-  return nullptr;
-}
-
-// What these columns are called when the statement is done.
-static std::vector<std::string> names_after(const Alter_inplace_info *alter, std::vector<std::string> columns)
-{
-  std::vector<std::string> names;
-  for (const std::string &column : columns)
-  {
-    names.push_back(column);
-    if (const Create_field *field= kept(alter, column))
-      names.back().assign(field->field_name.str, field->field_name.length);
-  }
-  return names;
-}
-
-// Whether one of these columns gets another type, or goes with the primary key. InnoDB copies for that, too,
-// and before a copy the server refuses it in its own words.
-static bool is_copied_for(const TABLE *table, const Alter_inplace_info *alter,
-                          const std::vector<std::string> &columns)
-{
-  const uint number= table->s->primary_key;
-  const KEY *const primary= number == MAX_KEY ? nullptr : &table->key_info[number];
-  KEY **const end= alter->index_drop_buffer + alter->index_drop_count;
-  const bool drops_primary= std::find(alter->index_drop_buffer, end, primary) != end;
-  for (const std::string &column : columns)
-  {
-    const Create_field *const field= kept(alter, column);
-    if (field ? !field->field->is_equal(*field) : drops_primary)
-      return true;
-  }
-  return false;
-}
-
-bool varve_plugin::loses_referenced_column(const varve_table *table, const Alter_inplace_info *alter)
-{
-  for (const Told_key &key : foreign_keys_to(table))
-    for (const std::string &column : key.parent_columns)
-      if (!kept(alter, column))
-        return true;
-  return false;
-}
-
-std::vector<std::string> varve_plugin::foreign_keys_dropped(const Alter_inplace_info *alter)
-{
-  std::vector<std::string> names;
-  List_iterator_fast<Alter_drop> drops(alter->alter_info->drop_list);
-  while (const Alter_drop *drop= drops++)
-    if (drop->type == Alter_drop::FOREIGN_KEY)
-      names.push_back(drop->name);
-  return names;
-}
-
-static bool has_name(const std::vector<std::string> &names, const std::string &name)
-{
-  for (const std::string &one : names)
-    if (same_name(one.c_str(), name.c_str()))
-      return true;
-  return false;
-}
-
-bool varve_plugin::has_foreign_keys(const varve_table *table, const std::vector<std::string> &names)
-{
-  std::vector<std::string> own;
-  for (const Told_key &key : foreign_keys_of(table))
-    own.push_back(key.name);
-  for (const std::string &name : names)
-    if (!has_name(own, name))
-      return false;
-  return true;
-}
-
-// An index that a foreign key needs stays, on either side.
-bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter)
-{
-  std::vector<std::vector<std::string>> needed;
-  const std::vector<std::string> dropped= foreign_keys_dropped(alter);
-  for (const Told_key &key : foreign_keys_of(m_table))
-    if (!has_name(dropped, key.name))
-      needed.push_back(key.columns);
-  for (const Told_key &key : foreign_keys_to(m_table))
-    needed.push_back(key.parent_columns);
-  for (const std::vector<std::string> &columns : needed)
-  {
-    if (is_copied_for(table, alter, columns) ||
-        is_served(altered, names_after(alter, columns)) == Served::YES)
-      continue;
-    for (uint i= 0; i < alter->index_drop_count; i++)
-    {
-      const KEY *const dropped= alter->index_drop_buffer[i];
-      if (is_served_by(*dropped, columns) == Served::YES)
-      {
-        my_error(ER_DROP_INDEX_FK, MYF(0), dropped->name.str);
-        return false;
-      }
-    }
-  }
   return true;
 }

@@ -81,6 +81,9 @@ struct Told_key
 {
   explicit Told_key(const varve_foreign_key &key);
 
+  // Its name among all: "schema/name".
+  std::string id() const;
+
   std::string name, child, parent, parent_index;
   bool has_parent;
   std::vector<std::string> columns, parent_columns;
@@ -97,6 +100,14 @@ std::vector<std::string> foreign_keys_dropped(const Alter_inplace_info *alter);
 bool has_foreign_keys(const varve_table *table, const std::vector<std::string> &names);
 // Whether a statement drops a column that others refer to. The server refuses that if it copies.
 bool loses_referenced_column(const varve_table *table, const Alter_inplace_info *alter);
+// With checks off a foreign key keeps its columns, though not their indexes. Tells of one that goes.
+bool loses_foreign_column(THD *thd, const varve_table *table, const Alter_inplace_info *alter);
+// Tells of a foreign key that brings NULL into a column which ceases to take it: by SET NULL, or in strict
+// mode by ON UPDATE CASCADE from a parent's column that takes it. In InnoDB's words.
+bool would_get_null(const varve_table *table, const std::vector<const Field *> &fields,
+                    const Alter_inplace_info *alter, bool is_strict);
+// The same of a parent's column that begins to take NULL, which a child's does not.
+bool would_give_null(const varve_table *table, const std::vector<const Field *> &fields);
 
 // Those that refer to it.
 std::vector<Told_key> foreign_keys_to(const varve_table *table);
@@ -114,8 +125,19 @@ std::string last_child_index();
 void note_foreign_error(THD *thd, const std::string &what);
 std::string latest_foreign_error();
 
+// Whether an index begins with these columns, or with beginnings of them.
+enum class Served { NO, BY_PREFIX, YES };
+Served is_served_by(const KEY &key, const std::vector<std::string> &columns);
+// The same of any index of `form`.
+Served is_served(const TABLE *form, const std::vector<std::string> &columns);
+
 // A schema or table as users write it.
 std::string user_name(const std::string &engine_name);
+// The two parts of an engine's name, "schema/table".
+std::string schema_of(const std::string &name);
+std::string table_of(const std::string &name);
+// Both as users write them, between backticks.
+std::string quoted_table(THD *thd, const std::string &name);
 // A user's name between backticks, if this session wants them.
 std::string quoted(THD *thd, const std::string &name);
 

@@ -218,6 +218,7 @@ private:
   bool checks_hash(enum ha_rkey_function find) const;
   int start_search();
   int set_limit(decltype(varve_cursor_set_end) *set, const key_range *limit, bool inclusive);
+  void ask_about_entries(Index &index, bool asks);
   static varve_verdict ask_about_entry(void *handler, const varve_value *row, const uint8_t *position,
                                        uint32_t length);
   bool fits_index_condition(const varve_value *row);

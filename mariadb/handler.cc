@@ -398,13 +398,7 @@ int ha_varve::start_search()
     varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
   const bool filter= (pushed_idx_cond && pushed_idx_cond_keyno == active_index) ||
                      (pushed_rowid_filter && rowid_filter_is_active);
-  if (filter != index.has_filter)
-  {
-    const std::vector<uint8_t> &asked= index.asked.flags();
-    varve_cursor_set_filter(index.cursor, filter ? ask_about_entry : nullptr, this, asked.data(),
-                            uint32_t(asked.size()));
-    index.has_filter= filter;
-  }
+  ask_about_entries(index, filter);
   const key_range *begin= m_range_begin, *end= m_range_end;
   m_range_begin= m_range_end= nullptr;
   if (begin || index.has_begin)

@@ -23,6 +23,9 @@
 // - A statement that is a transaction of its own needs no more than that: it is as if it had come when the
 //   result was still right. Another one opens its view, and then asks as if it were to keep the result.
 //
+// All of these are sequentially consistent: who reads `writers`, then `last`, relies on the order in which a
+// writer changes them, and what it has noted of the counter on that the view opens later.
+//
 // What changes tables that this connection does not name (rows that a foreign key changes, a prepared
 // transaction of another connection, one that began when the cache was off) counts as a change of all tables.
 

@@ -55,8 +55,8 @@ Item *ha_varve::idx_cond_push(uint index, Item *condition)
   if (!bitmap_is_subset(&fields, &pushed.covered))
     return condition;
   pushed.asked.choose(m_row_plan, &fields);
-  // The next search tells the cursor.
-  pushed.has_filter= false;
+  // The next search tells the cursor what it looks at.
+  ask_about_entries(pushed, false);
   pushed_idx_cond= condition;
   pushed_idx_cond_keyno= index;
   return nullptr;
@@ -67,6 +67,17 @@ bool ha_varve::rowid_filter_push(Rowid_filter *filter)
 {
   pushed_rowid_filter= filter;
   return false;
+}
+
+// Tells an index's cursor whether entries are asked about, and what is looked at.
+void ha_varve::ask_about_entries(Index &index, bool asks)
+{
+  if (asks == index.has_filter)
+    return;
+  const std::vector<uint8_t> &asked= index.asked.flags();
+  varve_cursor_set_filter(index.cursor, asks ? ask_about_entry : nullptr, this, asked.data(),
+                          uint32_t(asked.size()));
+  index.has_filter= asks;
 }
 
 varve_verdict ha_varve::ask_about_entry(void *handler, const varve_value *row, const uint8_t *position,

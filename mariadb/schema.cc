@@ -183,7 +183,7 @@ varve_code each_foreign_key(Rows *rows, void (*add)(Rows *, const Told_key &, co
     if (varve_table_open(db, name.c_str(), &table))
       continue;  // It has been dropped meanwhile, or can't be used.
     for (const Told_key &key : foreign_keys_of(table))
-      add(rows, key, name.substr(0, name.find('/') + 1) + key.name);
+      add(rows, key, key.id());
     varve_table_close(table);
   }
   return code;

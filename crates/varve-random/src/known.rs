@@ -562,13 +562,12 @@ fn lines_are_among(some: &str, all: &str) -> bool {
 
 /// The same of the rows of answers to a query.
 fn rows_are_among(some: &str, all: &str) -> bool {
-    let rows = |text: &str| -> Vec<String> {
+    let rows = |text: &str| {
         let lines = text.lines().skip(1).map(str::trim_start);
         let rows = lines.filter(|line| !line.starts_with("warning: "));
-        rows.map(String::from).collect()
+        rows.collect::<Vec<_>>().join("\n")
     };
-    let all = rows(all);
-    rows(some).iter().all(|row| all.contains(row))
+    lines_are_among(&rows(some), &rows(all))
 }
 
 #[cfg(test)]

@@ -142,8 +142,6 @@ pub struct Sorter {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     memory_bytes: usize,
-    /// What of it `batch` may take.
-    batch_bytes: usize,
     block_bytes: usize,
     helpers: Option<Arc<SortHelpers>>,
     /// The records that came last.
@@ -168,7 +166,6 @@ impl Sorter {
             path,
             // Places count with 32 bits.
             memory_bytes: memory_bytes.min(u32::MAX as usize),
-            batch_bytes: memory_bytes.min(u32::MAX as usize),
             block_bytes: (memory_bytes / BLOCKS_IN_MEMORY).clamp(SMALLEST_BLOCK, LARGEST_BLOCK),
             helpers: None,
             batch: Batch::default(),
@@ -181,12 +178,18 @@ impl Sorter {
 
     /// Has these sort and write runs, if memory is enough for it to be worth while.
     pub fn with_helpers(mut self, helpers: &Arc<SortHelpers>) -> Sorter {
-        let half = self.memory_bytes / 2;
-        if half >= LEAST_HELPED_BYTES {
-            self.batch_bytes = half;
+        if self.memory_bytes / 2 >= LEAST_HELPED_BYTES {
             self.helpers = Some(helpers.clone());
         }
         self
+    }
+
+    /// What of the memory the records that came last may take: a helper has the other half.
+    fn batch_bytes(&self) -> usize {
+        match self.helpers {
+            Some(_) => self.memory_bytes / 2,
+            None => self.memory_bytes,
+        }
     }
 
     /// Takes a record. Key and payload have 65535 bytes each at most.
@@ -197,7 +200,7 @@ impl Sorter {
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         let payload_len = u16::try_from(payload.len()).expect("a payload of 65535 bytes at most");
         let more_bytes = key.len() + payload.len() + size_of::<Place>();
-        if !self.batch.is_empty() && self.batch.used_bytes() + more_bytes > self.batch_bytes {
+        if !self.batch.is_empty() && self.batch.used_bytes() + more_bytes > self.batch_bytes() {
             self.spill()?;
         }
         self.batch.push(key, payload, payload_len);

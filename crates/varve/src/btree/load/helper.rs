@@ -47,10 +47,10 @@ impl Helper {
 
     /// Has the leaf filled after all before.
     pub fn fill(&mut self, leaf: Leaf) -> Result<()> {
-        let leaves = self.leaves.as_ref().expect("it has not ended");
-        match leaves.send(leaf) {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.end().expect_err("the thread goes on until the end")),
+        match self.leaves.as_ref().map(|leaves| leaves.send(leaf)) {
+            Some(Ok(())) => Ok(()),
+            // It has ended before its end, with an error.
+            _ => self.end(),
         }
     }
 

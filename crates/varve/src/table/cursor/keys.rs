@@ -108,6 +108,13 @@ struct Look {
     exact: Exact,
 }
 
+impl Look {
+    /// Some may become others without a change of keys.
+    fn has_texts(&self) -> bool {
+        !self.exact.forms.is_empty()
+    }
+}
+
 /// What an entry must have to give values as they were stored (KEY-5).
 #[derive(Default)]
 struct Exact {
@@ -208,12 +215,6 @@ impl KeyReads {
             exact: Exact::of(doubts.map(|(_, exact)| exact)),
         }
     }
-
-    /// Whether entries with these flags give all texts that are wanted.
-    #[inline]
-    pub fn has_forms(&self, flags: u8) -> bool {
-        self.wanted.exact.has_forms(flags)
-    }
 }
 
 impl Cursor {
@@ -264,10 +265,11 @@ impl Cursor {
         let Some(mut filter) = self.keys.filter.take() else {
             return Ok(true);
         };
-        let is_sure = decides || self.keys.texts == 0;
+        let is_sure = decides || !self.keys.asked.has_texts();
         let wanted = match is_sure.then(|| self.gives(&self.keys.asked)) {
             Some(Ok(true)) => {
-                self.keys.asks_row = self.search.lock != LockMode::None && self.keys.texts > 0;
+                self.keys.asks_row =
+                    self.search.lock != LockMode::None && self.keys.asked.has_texts();
                 self.take_apart(self.keys.asked.parts)
                     .and_then(|()| filter(&self.keys.parts, &self.row.clustered))
             }

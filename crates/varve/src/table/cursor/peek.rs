@@ -70,8 +70,7 @@ impl Cursor {
             let entry = EntryRecord::decode(payload)?;
             let is_whole = entry.clustered_key_len as usize <= prefix.len() + suffix.len();
             let is_seen = self.is_seen(trx, entry.trx) && self.entries_decide(trx);
-            let gives_all = self.keys.has_forms(entry.flags);
-            let is_plain = is_whole && !entry.is_deleted() && is_seen && gives_all;
+            let is_plain = is_whole && !entry.is_deleted() && is_seen;
             let (key, record) = ((prefix, suffix), entry);
             return is_plain.then_some(Peeked::Entry(PeekedEntry { key, record }));
         }
