@@ -23,7 +23,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 5] = [4, 5, 6, 7, 8];
+const VERSIONS: [u32; 6] = [4, 5, 6, 7, 8, 9];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -182,10 +182,74 @@ fn check_words(db: &Database, of: &str) {
     assert_eq!(found, want, "{of}");
 }
 
+/// A row of `b/long`, whose entries are long ones: with the bytes of all but the last alike.
+fn long_row(id: u8, k: u8) -> Vec<Value> {
+    let text = |last| Value::Bytes([vec![7; 900], vec![last]].concat());
+    vec![text(id), text(k)]
+}
+
+/// Ten rows, of which those with even keys have got another `k`, and one is gone.
+fn make_long(db: &Database) {
+    let def = TableDef::new("b/long")
+        .column("id", ColumnType::Bytes(1600))
+        .column("k", ColumnType::Bytes(1600))
+        .primary(&["id"])
+        .index("by_k", &["k"]);
+    let table = db.create_table(&def).unwrap();
+    let row = |id, k| table.def().row(&long_row(id, k)).unwrap();
+    let mut trx = begin(db);
+    (0..10).for_each(|id| trx.insert(&table, &row(id, 1).datums()).unwrap());
+    trx.commit().unwrap();
+    let mut trx = begin(db);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut found = cursor.first(&mut trx, LockMode::Exclusive).unwrap();
+    for id in 0..10 {
+        assert!(found);
+        match id {
+            5 => trx.delete(&table, &cursor).unwrap(),
+            _ if id % 2 == 0 => {
+                trx.update(&table, &cursor, &row(id, 2).datums()).unwrap();
+            }
+            _ => (),
+        }
+        found = cursor.next(&mut trx).unwrap();
+    }
+    trx.commit().unwrap();
+}
+
+fn check_long(db: &Database, of: &str) {
+    let table = db.table("b/long").unwrap();
+    assert_eq!(db.check_table(&table).unwrap().errors, [""; 0], "{of}");
+    let mut trx = begin(db);
+    let mut cursor = table.cursor(1).unwrap();
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut found = Vec::new();
+    while more {
+        found.push(cursor.row().unwrap().values().unwrap());
+        more = cursor.next(&mut trx).unwrap();
+    }
+    // Those of one `k` come in any order: they differ where their keys end.
+    found[..4].sort_by_key(|row| format!("{row:?}"));
+    found[4..].sort_by_key(|row| format!("{row:?}"));
+    let want = [
+        (1, 1),
+        (3, 1),
+        (7, 1),
+        (9, 1),
+        (0, 2),
+        (2, 2),
+        (4, 2),
+        (6, 2),
+        (8, 2),
+    ];
+    assert_eq!(found, want.map(|(id, k)| long_row(id, k)), "{of}");
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
     make_words(&db);
+    make_long(&db);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -367,12 +431,15 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     let late = (name == "crashed").then_some("b/late");
     let loaded = (name == "crashed" && version >= 7).then_some("b/loaded");
     let words = (version >= 8).then_some("b/words");
+    let long = (version >= 9).then_some("b/long");
     let others = (late.into_iter().chain(loaded))
+        .chain(long)
         .chain(["b/other"])
         .chain(words);
     let names: Vec<_> = ["a/t"].into_iter().chain(others).collect();
     assert_eq!(tables, names, "{of}");
     words.into_iter().for_each(|_| check_words(&db, of));
+    long.into_iter().for_each(|_| check_long(&db, of));
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
     }

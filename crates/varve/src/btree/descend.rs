@@ -153,6 +153,15 @@ pub(super) fn child_at(p: SlottedRef<'_>, slot: usize) -> Option<PageNo> {
     Some(PageNo(u32::from_le_bytes(bytes)))
 }
 
+/// What a leaf is to have room for, in bytes.
+#[derive(Clone, Copy)]
+enum Room {
+    /// Growth of a record.
+    ToGrow(usize),
+    /// A record, unless there is one with its key.
+    ToInsert(usize),
+}
+
 impl Tree {
     /// Finds the page at `level` by images. The answer has to be checked under the page's latch.
     #[inline]
@@ -310,26 +319,27 @@ impl Tree {
     }
 
     /// The leaf that covers `key`, latched exclusively in `mtr`, which holds no latch and has changed
-    /// nothing. It takes an insert or growth of `room` bytes (`page::record_cost` for an insert): if need be,
-    /// pages are split first, in mini-transactions of their own.
+    /// nothing. It takes growth of the key's record by `room` bytes: if need be, pages are split first, in
+    /// mini-transactions of their own.
     pub fn latch_leaf_exclusive(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, AllocPurpose::Normal, None)
+        self.latch_leaf_for(mtr, key, Room::ToGrow(room), AllocPurpose::Normal, None)
     }
 
-    /// Like [`Tree::latch_leaf_exclusive`], but looks at the leaf of the hint first.
-    pub fn latch_expected_leaf(
+    /// Like [`Tree::latch_leaf_exclusive`], for an insert that takes `room` bytes (`page::record_cost`). If
+    /// the key is there already the leaf need not have them. Looks at the leaf of the hint first.
+    pub fn latch_leaf_to_insert(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
         hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, AllocPurpose::Normal, hint)
+        self.latch_leaf_for(mtr, key, Room::ToInsert(room), AllocPurpose::Normal, hint)
     }
 
     /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first:
@@ -374,7 +384,7 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, AllocPurpose::Cleaning, None)
+        self.latch_leaf_for(mtr, key, Room::ToGrow(room), AllocPurpose::Cleaning, None)
     }
 
     #[inline]
@@ -382,26 +392,33 @@ impl Tree {
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
-        room: usize,
+        room: Room,
         purpose: AllocPurpose,
         mut hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
-        self.check_size(key, room)?;
+        let (Room::ToGrow(bytes) | Room::ToInsert(bytes)) = room;
+        self.check_size(key, bytes)?;
         loop {
             let h = self.leaf_exclusive(mtr, key, hint.take())?;
             let p = SlottedRef::new(mtr.bytes(h));
-            if p.free_space() >= room {
+            if p.free_space() >= bytes {
+                return Ok(LeafPos::search(h, p, key));
+            }
+            // No split makes room for a second record beside a long one with the same key.
+            if let Room::ToInsert(_) = room
+                && p.search(key).is_ok()
+            {
                 return Ok(LeafPos::search(h, p, key));
             }
             mtr.release(h);
             mtr.pause();
-            self.make_room(key, room, purpose)?;
+            self.make_room(key, bytes, purpose)?;
             mtr.resume()?;
         }
     }
 
     /// Where `key` is or belongs in a leaf that `mtr` has latched exclusively already. `None` if that is
-    /// another leaf, or if this one has no `room`: then commit, and go by [`Tree::latch_leaf_exclusive`].
+    /// another leaf, or if this one has no `room`: then commit, and go by [`Tree::latch_leaf_to_insert`].
     #[inline]
     pub fn place_in_leaf(
         &self,

@@ -31,8 +31,10 @@ pub use loose::LooseTree;
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };
+use record::split_entry;
 pub use record::{
-    DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord, entry_state,
+    ClusteredKey, DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord,
+    entry_state, longest_plain,
 };
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_AUTO_INCREMENT, META_PAGE, OpenIndex,

@@ -2,9 +2,25 @@
 //!
 //! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key,
 //! which is the tail of the entry's key (docs/format.md).
+//!
+//! An entry whose own key and clustered key are together longer than a key of its page may be is a **long
+//! entry**: its key is their beginning and a hash of both, and the rest of the clustered key stands behind
+//! the record (`split_entry`).
+//!
+//! - **TAIL-1** The rest follows from the entry's key: no two rows have a long entry with the same hash. A
+//!   SHA of 256 bits, cut to 128, lets nobody find two, and who did would be told of damage when the second
+//!   one came.
+//! - **TAIL-2** All of the own parts are in the key, and those parts of the clustered key behind them that a
+//!   caller may search and order by: as many as have
+//!   [`MAX_KEY_SOURCE_BYTES`](crate::row::MAX_KEY_SOURCE_BYTES) together with the own ones. So order, prefix
+//!   searches and unique checks see no difference.
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 
 use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56};
-use crate::row::FORM_BITS;
+use crate::page::{LONGEST_KEY, max_key, max_record};
+use crate::row::{FORM_BITS, MAX_KEY_BYTES};
 
 /// Flag of a record or entry that is deleted for everybody who sees its TrxId.
 pub const DELETED: u8 = 1;
@@ -49,34 +65,123 @@ impl<'a> RowRecord<'a> {
     }
 }
 
-/// A secondary entry's payload.
-#[derive(Clone, Copy, Debug)]
-pub struct EntryRecord {
-    pub flags: u8,
-    pub trx: TrxId,
-    pub clustered_key_len: u16,
+/// Bytes of the hash at the end of a long entry's key.
+const HASH_BYTES: usize = 16;
+
+const _: () = assert!(MAX_KEY_BYTES == LONGEST_KEY - HASH_BYTES);
+
+/// So many bytes of every entry's key are those of its own and its clustered key.
+pub const fn longest_plain(page_size: usize) -> usize {
+    max_key(page_size) - HASH_BYTES
 }
 
-impl EntryRecord {
-    /// Of a live entry with these forms of its texts, whoever will write it.
-    pub fn new(forms: u8, clustered_key_len: usize) -> EntryRecord {
+/// The most bytes of a long entry's clustered key that stand behind its record.
+const fn longest_rest(page_size: usize) -> usize {
+    max_record(page_size) - max_key(page_size) - ENTRY_LEN
+}
+
+/// Makes what `key` holds from `start` on, an entry's own key, the key of the entry: that of the row with
+/// this clustered key, of which the first `ordered` bytes are to count in the order of entries (TAIL-2).
+/// Returns how much of the clustered key is in it, or as an error how long both are.
+pub fn split_entry(
+    page_size: usize,
+    key: &mut Vec<u8>,
+    start: usize,
+    clustered: &[u8],
+    ordered: usize,
+) -> Result<usize, usize> {
+    let limit = max_key(page_size);
+    let own_len = key.len() - start;
+    let whole = own_len + clustered.len();
+    if whole <= limit {
+        key.extend_from_slice(clustered);
+        return Ok(clustered.len());
+    }
+    let room = longest_plain(page_size).checked_sub(own_len);
+    let room = room.filter(|&n| n >= ordered && clustered.len() - n <= longest_rest(page_size));
+    let n = room.ok_or(whole)?;
+    let hash = Sha256::new()
+        .chain_update(&key[start..])
+        .chain_update(clustered);
+    key.extend_from_slice(&clustered[..n]);
+    key.extend_from_slice(&hash.finalize()[..HASH_BYTES]);
+    Ok(n)
+}
+
+/// A secondary entry's payload.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryRecord<'a> {
+    pub flags: u8,
+    pub trx: TrxId,
+    /// Bytes of the clustered key in the entry's key.
+    pub clustered_key_len: u16,
+    /// The clustered key's other bytes; of long entries only.
+    pub rest: &'a [u8],
+}
+
+/// A row's clustered key as its entry has it: the bytes in the entry's key and those behind its record.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusteredKey<'a>(&'a [u8], &'a [u8]);
+
+impl<'a> ClusteredKey<'a> {
+    pub fn push_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+        out.extend_from_slice(self.1);
+    }
+
+    /// All of it, unless the entry is a long one.
+    pub fn in_key(&self) -> Option<&'a [u8]> {
+        self.1.is_empty().then_some(self.0)
+    }
+
+    pub fn to_vec(&self) -> Vec<u8> {
+        [self.0, self.1].concat()
+    }
+
+    pub fn is(&self, key: &[u8]) -> bool {
+        key.strip_prefix(self.0) == Some(self.1)
+    }
+}
+
+impl<'a> EntryRecord<'a> {
+    /// Of a live entry with these forms of its texts, whoever will write it. Its key has the first `in_key`
+    /// bytes of its row's clustered key.
+    pub fn new(forms: u8, clustered: &'a [u8], in_key: usize) -> EntryRecord<'a> {
         EntryRecord {
             flags: forms,
             trx: TrxId(0),
-            clustered_key_len: clustered_key_len as u16,
+            clustered_key_len: in_key as u16,
+            rest: &clustered[in_key..],
         }
     }
 
-    pub fn decode(payload: &[u8]) -> Option<EntryRecord> {
-        (payload.len() == ENTRY_LEN).then(|| EntryRecord {
-            flags: payload[0],
-            trx: TrxId(get_u56(&payload[1..])),
-            clustered_key_len: u16::from_le_bytes([payload[8], payload[9]]),
+    /// Of an entry with this key, the first `own_len` bytes of which are its own, and this rest.
+    pub fn behind(key: &[u8], own_len: usize, rest: &'a [u8]) -> EntryRecord<'a> {
+        let hash = if rest.is_empty() { 0 } else { HASH_BYTES };
+        EntryRecord {
+            flags: 0,
+            trx: TrxId(0),
+            clustered_key_len: key.len().saturating_sub(own_len + hash) as u16,
+            rest,
+        }
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Option<EntryRecord<'a>> {
+        let (head, rest) = payload.split_first_chunk::<ENTRY_LEN>()?;
+        Some(EntryRecord {
+            flags: head[0],
+            trx: TrxId(get_u56(&head[1..])),
+            clustered_key_len: u16::from_le_bytes([head[8], head[9]]),
+            rest,
         })
     }
 
     pub fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
+    }
+
+    pub fn is_long(&self) -> bool {
+        !self.rest.is_empty()
     }
 
     /// The forms of its texts, as in its flags.
@@ -89,18 +194,26 @@ impl EntryRecord {
         self.flags & (DELETED | REVIVED) == 0
     }
 
-    pub fn encode(&self) -> [u8; ENTRY_LEN] {
-        let mut out = [0; ENTRY_LEN];
-        out[..8].copy_from_slice(&entry_state(self.flags, self.trx));
-        out[8..].copy_from_slice(&self.clustered_key_len.to_le_bytes());
+    pub fn encode(&self) -> SmallVec<[u8; 16]> {
+        let mut out = SmallVec::new();
+        out.extend_from_slice(&entry_state(self.flags, self.trx));
+        out.extend_from_slice(&self.clustered_key_len.to_le_bytes());
+        out.extend_from_slice(self.rest);
         out
     }
 
-    /// The clustered key at the end of the entry's key; `None` if the length can't be right.
-    pub fn clustered_key<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+    /// Bytes of the own key at the beginning of the entry's key; `None` if the lengths can't be right.
+    pub fn own_len(&self, key: &[u8]) -> Option<usize> {
+        let hash = if self.is_long() { HASH_BYTES } else { 0 };
         key.len()
-            .checked_sub(self.clustered_key_len as usize)
-            .map(|at| &key[at..])
+            .checked_sub(self.clustered_key_len as usize + hash)
+    }
+
+    /// The clustered key of an entry with this key; `None` if the lengths can't be right.
+    pub fn clustered_key(&self, key: &'a [u8]) -> Option<ClusteredKey<'a>> {
+        let own_len = self.own_len(key)?;
+        let in_key = &key[own_len..][..self.clustered_key_len as usize];
+        Some(ClusteredKey(in_key, self.rest))
     }
 }
 
@@ -135,13 +248,50 @@ mod tests {
         assert!(RowRecord::decode(&bytes[..ROW_AT - 1]).is_none());
 
         let entry = EntryRecord {
-            flags: 0,
             trx: TrxId(5),
-            clustered_key_len: 4,
+            ..EntryRecord::new(0, b"PKEY", 4)
         };
-        let back = EntryRecord::decode(&entry.encode()).expect("right length");
+        let bytes = entry.encode();
+        let back = EntryRecord::decode(&bytes).expect("right length");
         assert_eq!((back.trx, back.is_deleted()), (TrxId(5), false));
-        assert_eq!(back.clustered_key(b"seckeyPKEY"), Some(&b"PKEY"[..]));
-        assert_eq!(back.clustered_key(b"abc"), None);
+        assert!(back.clustered_key(b"seckeyPKEY").unwrap().is(b"PKEY"));
+        assert!(back.clustered_key(b"abc").is_none());
+        assert!(EntryRecord::decode(&bytes[1..]).is_none());
+    }
+
+    /// Own and clustered keys of these lengths, of which as much as this is to count in the order.
+    fn split(own: usize, clustered: usize, ordered: usize) -> Result<usize, usize> {
+        let clustered: Vec<u8> = (0..clustered).map(|n| n as u8).collect();
+        let mut key = [vec![9; 3], vec![7; own]].concat();
+        let split = split_entry(16384, &mut key, 3, &clustered, ordered)?;
+        let key = &key[3..];
+        let bytes = EntryRecord::new(0, &clustered, split).encode();
+        let back = EntryRecord::decode(&bytes).expect("long enough");
+        assert_eq!(back.own_len(key), Some(own));
+        let found = back.clustered_key(key).expect("right lengths");
+        assert!(found.is(&clustered) && found.to_vec() == clustered);
+        assert!(!found.is(&clustered[1..]));
+        assert_eq!(back.is_long(), own + clustered.len() > 4032);
+        assert!(key.len() <= 4032 && key.len() + bytes.len() <= 8000);
+        Ok(split)
+    }
+
+    #[test]
+    fn long_entries_have_the_rest_behind_their_keys() {
+        assert_eq!(split(3072, 960, 0), Ok(960));
+        assert_eq!(split(3072, 961, 0), Ok(944));
+        assert_eq!(split(3500, 3500, 516), Ok(516));
+        assert_eq!(split(3500, 3500, 517), Err(7000));
+        assert_eq!(split(4016, 3958, 0), Ok(0));
+        assert_eq!(split(4016, 3959, 0), Err(7975));
+        assert_eq!(split(4017, 3500, 0), Err(7517));
+        // Of two that differ at the end alone.
+        let mut keys = [vec![7; 3000], vec![7; 3000]];
+        for (n, key) in keys.iter_mut().enumerate() {
+            let clustered = [vec![1; 2000], vec![n as u8]].concat();
+            split_entry(16384, key, 0, &clustered, 0).unwrap();
+        }
+        assert_eq!(keys[0][..4016], keys[1][..4016]);
+        assert_ne!(keys[0], keys[1]);
     }
 }

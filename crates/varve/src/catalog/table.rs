@@ -13,10 +13,15 @@ use crate::base::{
 use crate::btree::{Seek, Tree};
 use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
-use crate::catalog::{ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
+use crate::catalog::{
+    ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages, longest_plain,
+    split_entry,
+};
 use crate::mtr::{Mtr, MtrEnv};
-use crate::page::{PageOp, PageType, page_type};
-use crate::row::{Collations, ColumnType, Datum, Forms, KeyCodec, RowFormat, RowRef, row_id_of};
+use crate::page::{PageOp, PageType, max_key, page_type};
+use crate::row::{
+    Collations, ColumnType, Damage, Datum, Forms, KeyCodec, RowFormat, RowRef, row_id_of,
+};
 use crate::space::Spaces;
 
 /// The page of each table's tablespace that holds its counters (docs/format.md).
@@ -40,8 +45,10 @@ pub struct OpenIndex {
     pub created_by: TrxId,
     pub tree: Tree,
     pub codec: KeyCodec,
-    /// That of the clustered key at the end of an entry's key, if either has texts that have forms.
-    tail: Option<KeyCodec>,
+    /// That of the clustered key at the end of an entry's key.
+    tail: KeyCodec,
+    /// How many parts of that count in the order of entries (TAIL-2).
+    ordered: usize,
 }
 
 impl OpenIndex {
@@ -55,7 +62,6 @@ impl OpenIndex {
     ) -> Result<OpenIndex> {
         let codec = def.key_codec(index, collations)?;
         let tail = def.key_codec(&def.primary, collations)?;
-        let has_texts = codec.texts() + tail.texts() > 0;
         Ok(OpenIndex {
             id: index.id,
             name: index.name.clone(),
@@ -64,7 +70,8 @@ impl OpenIndex {
             created_by: index.created_by,
             tree,
             codec,
-            tail: has_texts.then_some(tail),
+            tail,
+            ordered: def.ordered_parts(index),
         })
     }
 
@@ -77,19 +84,56 @@ impl OpenIndex {
         clustered: &[u8],
         column: impl Fn(usize) -> Datum<'a>,
     ) -> Result<u8> {
-        let Some(tail) = &self.tail else {
+        let texts = self.codec.texts() + self.tail.texts();
+        if texts == 0 {
             return Ok(0);
-        };
-        let mut forms = Forms::new(self.codec.texts() + tail.texts(), 0);
+        }
+        let mut forms = Forms::new(texts, 0);
         let own = self.codec.set_forms(own, &column, &mut forms);
-        own.and_then(|()| tail.set_forms(clustered, column, &mut forms))
+        own.and_then(|()| self.tail.set_forms(clustered, column, &mut forms))
             .map_err(|d| Error::invalid(format!("a key of index {}: {d:?}", self.name)))?;
         Ok(forms.bits())
     }
 
     /// Whether texts of the clustered key have forms in this index's entries.
     pub fn has_clustered_texts(&self) -> bool {
-        self.tail.as_ref().is_some_and(|tail| tail.texts() > 0)
+        self.tail.texts() > 0
+    }
+
+    /// Makes what `key` holds from `start` on, an entry's own key, the key of the entry of the row with this
+    /// clustered key. Returns how much of that is in it: what [`EntryRecord::new`] asks for.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge`: even a long entry has no room for both, or not for what is to count in the order (TAIL-2).
+    #[inline]
+    pub fn end_entry_key(
+        &self,
+        key: &mut Vec<u8>,
+        start: usize,
+        clustered: &[u8],
+    ) -> Result<usize> {
+        if key.len() - start + clustered.len() <= max_key(self.tree.page_size()) {
+            key.extend_from_slice(clustered);
+            return Ok(clustered.len());
+        }
+        self.end_long_key(key, start, clustered)
+    }
+
+    #[cold]
+    fn end_long_key(&self, key: &mut Vec<u8>, start: usize, clustered: &[u8]) -> Result<usize> {
+        let mut ends = vec![0];
+        let damaged = |d: Damage| self.damage_at(clustered, d.expected, d.found);
+        self.tail
+            .part_ends(clustered, 0, &mut ends)
+            .map_err(damaged)?;
+        let page_size = self.tree.page_size();
+        let ordered = ends.get(self.ordered).copied().unwrap_or(clustered.len());
+        split_entry(page_size, key, start, clustered, ordered).map_err(|size| Error::TooLarge {
+            what: format!("a key of index {} with the row's clustered key", self.name),
+            size,
+            limit: max_key(page_size),
+        })
     }
 
     /// The error for a damaged record on a page of the index that the caller has latched.
@@ -438,14 +482,26 @@ impl OpenTable {
 
     /// Appends the encoding of a search key of index number `n`: values of its first parts, and in a
     /// secondary index, if they are all given, of the first parts of the primary key.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` for a key that reaches further into long entries than these are in order (TAIL-2).
     pub fn encode_search(&self, n: usize, values: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
-        let codec = &self.index_at(n)?.codec;
+        let index = self.index_at(n)?;
+        let codec = &index.codec;
         if n == 0 || values.len() <= codec.len() {
             return codec.encode_values(values, out);
         }
         let (own, clustered) = values.split_at(codec.len());
+        let start = out.len();
         codec.encode_values(own, out)?;
-        self.clustered.codec.encode_values(clustered, out)
+        self.clustered.codec.encode_values(clustered, out)?;
+        let (size, limit) = (out.len() - start, longest_plain(index.tree.page_size()));
+        if size > limit && clustered.len() > index.ordered {
+            let what = format!("a search by index {} and the primary key", index.name);
+            return Err(Error::TooLarge { what, size, limit });
+        }
+        Ok(())
     }
 
     /// The row in a clustered record, which was copied from its page, with this key.

@@ -212,6 +212,31 @@ impl TableDef {
         Ok(())
     }
 
+    /// How many parts of the clustered key count in the order of a secondary index's entries: as many as have
+    /// [`MAX_KEY_SOURCE_BYTES`] with the index's own parts, and with none but these (TAIL-2).
+    pub(super) fn ordered_parts(&self, index: &IndexDef) -> usize {
+        let bytes_of = |part: &KeyPart| part_bytes(part, &self.columns[part.column]);
+        let bytes = |part| bytes_of(part).unwrap_or(MAX_KEY_SOURCE_BYTES);
+        let is_own = |part: &KeyPart| {
+            index
+                .parts
+                .iter()
+                .any(|own| own.column == part.column && own.prefix_len.is_none())
+        };
+        let (mut all, mut ordered) = (index.parts.iter().map(bytes).sum::<usize>(), 0);
+        for (n, part) in (1..).zip(&self.primary.parts) {
+            if is_own(part) {
+                continue;
+            }
+            all += bytes(part);
+            if all > MAX_KEY_SOURCE_BYTES {
+                break;
+            }
+            ordered = n;
+        }
+        ordered
+    }
+
     fn check_auto_increment(&self) -> Result<(), String> {
         let Some(at) = self.auto_increment else {
             return Ok(());

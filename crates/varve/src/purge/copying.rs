@@ -187,7 +187,9 @@ impl<'a> Copying<'a> {
             return Ok(());
         };
         let previous = self.work.record(item).previous;
-        let Previous { flags, trx, .. } = previous.expect("`members_for` has looked");
+        let Previous {
+            flags, trx, diff, ..
+        } = previous.expect("`members_for` has looked");
         in_table(self.core, item.table, |table| {
             let Some(index) = table.index(item.index) else {
                 return Ok(());
@@ -197,7 +199,7 @@ impl<'a> Copying<'a> {
             let entry = EntryRecord {
                 flags,
                 trx,
-                clustered_key_len: (key.len() - own) as u16,
+                ..EntryRecord::behind(key, own, diff.middle)
             };
             let payload = entry.encode();
             let put = self

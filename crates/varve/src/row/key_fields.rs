@@ -78,6 +78,11 @@ impl KeyField {
         self.len
     }
 
+    /// Where it ends in the key.
+    pub(crate) fn end(&self) -> usize {
+        self.at + self.len
+    }
+
     /// Copies the value from a key to `out`, which is as long as the value. Total on any bytes.
     #[inline]
     pub(crate) fn read(&self, key: &[u8], out: &mut [u8]) -> Result<(), Damage> {

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, GoingOn, Meter, Phase, Result, TrxId};
 use crate::btree::Loader;
-use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
 use crate::page::max_key;
 use crate::row::{ExternalValues, RowRef};
@@ -370,12 +370,12 @@ pub(super) fn check_key(index: &OpenIndex, key: &[u8]) -> Result<()> {
     }
 }
 
-/// An entry, as it is sorted: the payload has a byte behind the record that says whether a part of its own
+/// An entry, as it is sorted: the payload has a byte before the record that says whether a part of its own
 /// key is NULL.
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) key: Vec<u8>,
-    pub(super) payload: [u8; ENTRY_LEN + 1],
+    pub(super) payload: Vec<u8>,
 }
 
 impl Entry {
@@ -390,22 +390,23 @@ impl Entry {
         self.key.clear();
         index.codec.encode_row(row, &mut self.key)?;
         let forms = index.forms(&self.key, clustered_key, |column| row.get(column))?;
-        self.key.extend_from_slice(clustered_key);
-        check_key(index, &self.key)?;
+        let in_key = index.end_entry_key(&mut self.key, 0, clustered_key)?;
         let record = EntryRecord {
             trx: writer,
-            ..EntryRecord::new(forms, clustered_key.len())
+            ..EntryRecord::new(forms, clustered_key, in_key)
         };
         let mut columns = index.codec.columns();
         let has_null = columns.any(|column| row.get(column).is_none());
-        self.payload[..ENTRY_LEN].copy_from_slice(&record.encode());
-        self.payload[ENTRY_LEN] = u8::from(has_null);
+        self.payload.clear();
+        self.payload.push(u8::from(has_null));
+        self.payload.extend_from_slice(&record.encode());
         Ok(())
     }
 }
 
 /// An entry that was sorted, taken apart: a file of runs is read like any other.
 pub(super) struct EntryParts<'a> {
+    /// What is to stand behind the key.
     pub(super) record: &'a [u8],
     /// Bytes of the index's own key.
     pub(super) own_len: usize,
@@ -416,13 +417,12 @@ pub(super) struct EntryParts<'a> {
 impl<'a> EntryParts<'a> {
     pub(super) fn read(index: &OpenIndex, key: &[u8], payload: &'a [u8]) -> Result<EntryParts<'a>> {
         let damaged = || index.damage_at(key, "a sorted entry", "something else");
-        let (record, has_null) = payload.split_at_checked(ENTRY_LEN).ok_or_else(damaged)?;
-        let entry = EntryRecord::decode(record);
-        let pk = entry.and_then(|entry| entry.clustered_key(key));
+        let (has_null, record) = payload.split_first().ok_or_else(damaged)?;
+        let own_len = EntryRecord::decode(record).and_then(|entry| entry.own_len(key));
         Ok(EntryParts {
             record,
-            own_len: key.len() - pk.ok_or_else(damaged)?.len(),
-            is_only: index.unique && has_null == [0],
+            own_len: own_len.ok_or_else(damaged)?,
+            is_only: index.unique && *has_null == 0,
         })
     }
 }
@@ -438,17 +438,20 @@ fn load(
     let mut entries = sorter.finish(going_on)?;
     let mut loader = Loader::new(&index.tree, fill_factor_pct)?;
     // The last entry, and how long its own key is, which may not come again; 0 if it may.
-    let (mut last, mut own_len) = (Vec::new(), 0);
+    let (mut last, mut last_record, mut own_len) = (Vec::new(), Vec::new(), 0);
     let mut n = 0usize;
     while let Some((key, payload)) = entries.next_record()? {
         let sorted = EntryParts::read(index, key, payload)?;
         if index.unique {
             if own_len > 0 && last[..own_len] == key[..sorted.own_len] {
-                return Ok(Some(last.split_off(own_len)));
+                let entry = EntryRecord::decode(&last_record);
+                return Ok(entry.and_then(|entry| Some(entry.clustered_key(&last)?.to_vec())));
             }
             own_len = if sorted.is_only { sorted.own_len } else { 0 };
             last.clear();
             last.extend_from_slice(key);
+            last_record.clear();
+            last_record.extend_from_slice(sorted.record);
         }
         loader.push(key, sorted.record)?;
         n += 1;

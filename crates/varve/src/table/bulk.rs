@@ -17,7 +17,7 @@ use crate::btree::LeafHint;
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
-use crate::page::{max_key, record_cost};
+use crate::page::record_cost;
 use crate::row::{Datum, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::UndoKind;
@@ -45,8 +45,10 @@ struct Place {
     end: usize,
     /// Number of the row in the batch.
     row: usize,
-    /// Bytes of the clustered key at the end of an entry's key.
+    /// Bytes of the clustered key in an entry's key.
     clustered_len: usize,
+    /// Bytes of it that a long entry has behind its record; here they stand behind the key.
+    rest_len: usize,
     /// Of the texts of an entry.
     forms: u8,
 }
@@ -62,14 +64,25 @@ impl Keys {
         &self.bytes[place.start..place.end]
     }
 
+    fn entry(&self, n: usize) -> EntryRecord<'_> {
+        let place = &self.places[n];
+        EntryRecord {
+            flags: place.forms,
+            trx: TrxId(0),
+            clustered_key_len: place.clustered_len as u16,
+            rest: &self.bytes[place.end..][..place.rest_len],
+        }
+    }
+
     /// The key that was written to the end of `bytes` since there were `start` of them is that of a row.
-    fn end_key(&mut self, start: usize, row: usize, (clustered_len, forms): (usize, u8)) {
+    fn end_key(&mut self, start: usize, row: usize) {
         self.places.push(Place {
             start,
             end: self.bytes.len(),
             row,
-            clustered_len,
-            forms,
+            clustered_len: 0,
+            rest_len: 0,
+            forms: 0,
         });
     }
 
@@ -92,7 +105,7 @@ impl Keys {
                 true => put_row_id(table.draw_row_id()?, &mut keys.bytes),
                 false => encode_key(table, row, &mut keys.bytes)?,
             }
-            keys.end_key(start, n, (0, 0));
+            keys.end_key(start, n);
         }
         keys.sort();
         Ok(keys)
@@ -106,8 +119,16 @@ impl Keys {
             let row = rows[place.row];
             index.codec.encode_columns(row, &mut keys.bytes)?;
             let forms = index.forms(&keys.bytes[start..], clustered, |column| row[column])?;
-            keys.bytes.extend_from_slice(clustered);
-            keys.end_key(start, place.row, (clustered.len(), forms));
+            let in_key = index.end_entry_key(&mut keys.bytes, start, clustered)?;
+            keys.places.push(Place {
+                start,
+                end: keys.bytes.len(),
+                row: place.row,
+                clustered_len: in_key,
+                rest_len: clustered.len() - in_key,
+                forms,
+            });
+            keys.bytes.extend_from_slice(&clustered[in_key..]);
         }
         keys.sort();
         Ok(keys)
@@ -226,9 +247,10 @@ impl Batch<'_> {
             row.give_back(trx);
             return Ok(());
         }
+        let entry = self.keys.entry(n);
         let unique = self.index.unique && !self.index.codec.has_null(values);
-        let unique = unique.then_some((key.len() - place.clustered_len, on_duplicate));
-        let entry = EntryRecord::new(place.forms, place.clustered_len);
+        let own_len = entry.own_len(key).filter(|_| unique);
+        let unique = own_len.map(|own_len| (own_len, on_duplicate));
         insert_entry(trx, self.table, self.index, key, unique, entry)
     }
 
@@ -252,7 +274,7 @@ impl Batch<'_> {
         let room = record_cost(key.len(), payload.len());
         let tree = &self.index.tree;
         let hint = next.look(self, first)?;
-        let mut pos = tree.latch_expected_leaf(&mut mtr, key, room, hint)?;
+        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint)?;
         if pos.found || self.is_in_the_way(trx, key) {
             return Ok(0);
         }
@@ -315,9 +337,8 @@ impl Batch<'_> {
             payload.resize(ROW_AT, 0);
             return is_short && table.format.encode(values, payload).is_ok();
         }
-        let entry = EntryRecord::new(place.forms, place.clustered_len);
-        payload.extend_from_slice(&entry.encode());
-        key.len() <= max_key(self.index.tree.page_size())
+        payload.extend_from_slice(&self.keys.entry(n).encode());
+        true
     }
 
     /// Says in a payload who writes it, and where its undo record is.

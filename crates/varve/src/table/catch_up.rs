@@ -26,7 +26,7 @@ use std::iter;
 
 use crate::base::{Error, Meter, Phase, Result, TrxId};
 use crate::btree::removal_log_bytes;
-use crate::catalog::{ENTRY_LEN, Notes, OpenIndex, OpenTable};
+use crate::catalog::{Notes, OpenIndex, OpenTable};
 use crate::mtr::Mtr;
 use crate::page::record_cost;
 use crate::row::{ExternalValues, KeyCodec, RowRef};
@@ -199,7 +199,7 @@ impl Round<'_> {
                 let has_gone = gone.make_of(index, old.as_ref(), key, was)?;
                 let has_come = came.make_of(index, new.as_ref(), key, is)?;
                 // Flags: texts of the same weights may have other forms.
-                if gone.key == came.key && gone.payload[0] == came.payload[0] {
+                if gone.key == came.key && gone.payload[1] == came.payload[1] {
                     continue;
                 }
                 if has_gone {
@@ -247,8 +247,8 @@ fn insert_all(
 fn insert(table: &OpenTable, index: &OpenIndex, key: &[u8], record: &[u8]) -> Result<()> {
     let tree = &index.tree;
     let mut mtr = Mtr::begin_in(table.mtr_env(), index.space(), MAX_MTR)?;
-    let room = record_cost(key.len(), ENTRY_LEN);
-    let mut at = tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+    let room = record_cost(key.len(), record.len());
+    let mut at = tree.latch_leaf_to_insert(&mut mtr, key, room, None)?;
     if at.found {
         drop(mtr);
         return Err(index.damage_at(key, "CATCH-1", "an entry that was to be inserted"));

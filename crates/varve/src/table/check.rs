@@ -469,13 +469,13 @@ impl EntryBuffers {
         self.key.clear();
         index.codec.encode_row(row, &mut self.key)?;
         let forms = index.forms(&self.key, pk, |column| row.get(column))?;
-        self.key.extend_from_slice(pk);
+        index.end_entry_key(&mut self.key, 0, pk)?;
         let found = read_leaf(index, &self.key, &mut self.payload)?;
         let wrong = match found.then(|| EntryRecord::decode(&self.payload)) {
             None => "has no entry",
             Some(None) => "has an entry of a wrong length",
             Some(Some(e)) if e.is_deleted() => "has a deleted entry",
-            Some(Some(e)) if e.clustered_key(&self.key) != Some(pk) => {
+            Some(Some(e)) if !e.clustered_key(&self.key).is_some_and(|found| found.is(pk)) => {
                 "has an entry that names another row"
             }
             // Those without come from older programs, and cost a look at the row.
@@ -493,11 +493,15 @@ impl EntryBuffers {
 
 /// `rows`: the sum of the live rows' keys (`share`).
 fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()> {
-    let (mut live, mut sum) = (0u64, 0u64);
+    let (mut live, mut sum, mut clustered) = (0u64, 0u64, Vec::new());
     let tree = index.tree.check(&mut |key, payload| {
         if let Some(entry) = EntryRecord::decode(payload).filter(|e| !e.is_deleted()) {
             live += 1;
-            sum = sum.wrapping_add(entry.clustered_key(key).map_or(0, share));
+            clustered.clear();
+            if let Some(found) = entry.clustered_key(key) {
+                found.push_to(&mut clustered);
+                sum = sum.wrapping_add(share(&clustered));
+            }
         }
         (walk.going_on)()
     })?;

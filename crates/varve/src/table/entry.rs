@@ -4,7 +4,7 @@
 use crate::base::{Error, Result, RollPtr};
 use crate::catalog::{DELETED, ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, REVIVED, entry_state};
 use crate::mtr::Mtr;
-use crate::page::{PageOp, max_key, record_cost};
+use crate::page::{PageOp, record_cost};
 use crate::row::{Datum, RowRef};
 use crate::txn::Transaction;
 use crate::undo::{Previous, RowDiff, UndoKind};
@@ -25,7 +25,7 @@ pub(super) fn insert_entry(
     index: &OpenIndex,
     key: &[u8],
     unique: Option<(usize, OnDuplicate)>,
-    entry: EntryRecord,
+    entry: EntryRecord<'_>,
 ) -> Result<()> {
     let Some((unique_len, on_duplicate)) = unique else {
         while put_entry(trx, table, index, key, entry)? == Set::KeptOut {
@@ -71,22 +71,14 @@ fn put_entry(
     table: &OpenTable,
     index: &OpenIndex,
     key: &[u8],
-    entry: EntryRecord,
+    entry: EntryRecord<'_>,
 ) -> Result<Set> {
-    let limit = max_key(index.tree.page_size());
-    if key.len() > limit {
-        return Err(Error::TooLarge {
-            what: format!("a key of index {}", index.name),
-            size: key.len(),
-            limit,
-        });
-    }
-    let room = record_cost(key.len(), ENTRY_LEN);
+    let room = record_cost(key.len(), ENTRY_LEN + entry.rest.len());
     loop {
         let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        let mut pos = index.tree.latch_leaf_to_insert(&mut mtr, key, room, None)?;
         if pos.found {
             drop(mtr);
             let forms = Some(entry.forms());
@@ -138,7 +130,10 @@ fn set_entry(
             trx: old.trx,
             flags: old.flags,
             roll_ptr: RollPtr::default(),
-            diff: RowDiff::default(),
+            diff: RowDiff {
+                middle: old.rest,
+                ..RowDiff::default()
+            },
         };
         let change = RecordChange {
             kind,
@@ -219,9 +214,9 @@ pub(super) fn move_entry(
     }
     let unique = index.unique && !index.codec.has_null(new);
     let unique = unique.then_some((new_key.len(), OnDuplicate::LockShared));
-    old_key.extend_from_slice(pk);
-    new_key.extend_from_slice(pk);
+    index.end_entry_key(&mut old_key, 0, pk)?;
+    let in_key = index.end_entry_key(&mut new_key, 0, pk)?;
     delete_mark_entry(trx, table, index, &old_key)?;
-    let entry = EntryRecord::new(forms, pk.len());
+    let entry = EntryRecord::new(forms, pk, in_key);
     insert_entry(trx, table, index, &new_key, unique, entry)
 }

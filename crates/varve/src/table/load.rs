@@ -57,9 +57,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use smallvec::SmallVec;
+
 use crate::base::{Error, Meter, PageNo, Phase, Result, RollPtr, RowHead, TrxId};
 use crate::btree::{Loader, Seek, Tree};
-use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
+use crate::catalog::{EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
 use crate::row::{Datum, RowRef};
@@ -76,9 +78,6 @@ use duplicate::{Duplicate, SameKeys};
 
 /// Redo for the undo record of a load, with what it takes to begin a log.
 const UNDO_LOG_BYTES: u32 = 4096;
-
-/// Bytes of a row's number, which the sorters carry along.
-const NUMBER_LEN: usize = size_of::<u64>();
 
 /// Rows on their way into a table that is empty before. Dropped before `finish`, it leaves a table aside good
 /// for nothing but to be dropped, and has the transaction keep another one locked.
@@ -411,13 +410,13 @@ impl TableLoad {
         entry.clear();
         index.codec.encode_columns(values, entry)?;
         let forms = index.forms(entry, &self.key, |column| values[column])?;
-        entry.extend_from_slice(&self.key);
-        check_key(index, entry)?;
+        let in_key = index.end_entry_key(entry, 0, &self.key)?;
+        let record = EntryRecord {
+            trx: self.chains.writer,
+            ..EntryRecord::new(forms, &self.key, in_key)
+        };
         let sorted = SortedEntry {
-            record: EntryRecord {
-                trx: self.chains.writer,
-                ..EntryRecord::new(forms, self.key.len())
-            },
+            record: &record.encode(),
             number: self.n,
             may_repeat: !index.unique || index.codec.has_null(values),
         };
@@ -580,34 +579,32 @@ fn put_numbered(key: &[u8], number: u64, out: &mut Vec<u8>) {
 }
 
 /// What goes through a sorter with an entry's key.
-struct SortedEntry {
-    record: EntryRecord,
+struct SortedEntry<'a> {
+    /// What is to stand behind the key.
+    record: &'a [u8],
     /// Of the row.
     number: u64,
     /// Other entries may have the same own key.
     may_repeat: bool,
 }
 
-impl SortedEntry {
-    const LEN: usize = ENTRY_LEN + NUMBER_LEN + 1;
-
-    fn encode(&self) -> [u8; Self::LEN] {
-        let mut out = [0; Self::LEN];
-        out[..ENTRY_LEN].copy_from_slice(&self.record.encode());
-        out[ENTRY_LEN..][..NUMBER_LEN].copy_from_slice(&self.number.to_le_bytes());
-        out[Self::LEN - 1] = u8::from(self.may_repeat);
+impl<'a> SortedEntry<'a> {
+    fn encode(&self) -> SmallVec<[u8; 32]> {
+        let mut out = SmallVec::new();
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.push(u8::from(self.may_repeat));
+        out.extend_from_slice(self.record);
         out
     }
 
     /// `None` if these bytes are none.
-    fn decode(bytes: &[u8]) -> Option<SortedEntry> {
-        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
-        let (record, rest) = bytes.split_at(ENTRY_LEN);
-        let (number, may_repeat) = rest.split_first_chunk()?;
+    fn decode(bytes: &'a [u8]) -> Option<SortedEntry<'a>> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        let (may_repeat, record) = rest.split_first()?;
         Some(SortedEntry {
-            record: EntryRecord::decode(record)?,
+            record,
             number: u64::from_le_bytes(*number),
-            may_repeat: may_repeat != [0],
+            may_repeat: *may_repeat != 0,
         })
     }
 }
@@ -688,13 +685,15 @@ fn load_entries(
     while let Some((key, payload)) = entries.next_record()? {
         let damaged = || index.damage_at(key, "a sorted entry", "something else");
         let entry = SortedEntry::decode(payload).ok_or_else(damaged)?;
-        let clustered = entry.record.clustered_key(key).ok_or_else(damaged)?;
         if !entry.may_repeat {
-            same.see(key, clustered, entry.number);
+            let record = EntryRecord::decode(entry.record).ok_or_else(damaged)?;
+            let own_len = record.own_len(key).ok_or_else(damaged)?;
+            let clustered = record.clustered_key(key).ok_or_else(damaged)?;
+            same.see(&key[..own_len], clustered, entry.number);
         }
         // Else two rows have the same clustered key, too.
         if loader.last_key() != Some(key) {
-            loader.push(key, &payload[..ENTRY_LEN])?;
+            loader.push(key, entry.record)?;
         }
         n += 1;
         if n.is_multiple_of(ASKED_EVERY) {

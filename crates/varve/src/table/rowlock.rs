@@ -10,7 +10,7 @@
 
 use crate::base::{Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Acquired, Mode, TableMode};
 use crate::row::Datum;
 use crate::txn::Transaction;
@@ -153,8 +153,8 @@ pub fn entry_of<'a>(
     index: &OpenIndex,
     leaf: &SharedLeaf<'_>,
     key: &'a [u8],
-    payload: &[u8],
-) -> Result<(EntryRecord, &'a [u8])> {
+    payload: &'a [u8],
+) -> Result<(EntryRecord<'a>, ClusteredKey<'a>)> {
     let entry = EntryRecord::decode(payload);
     let found = entry.and_then(|e| Some((e, e.clustered_key(key)?)));
     found.ok_or_else(|| {

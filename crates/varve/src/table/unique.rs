@@ -11,7 +11,7 @@
 
 use crate::base::{Error, PageId, Result, TrxId};
 use crate::btree::Seek;
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
+use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
 use crate::lock::Mode;
 use crate::txn::Transaction;
 
@@ -120,7 +120,7 @@ fn for_each_entry(
     trx: &Transaction,
     index: &OpenIndex,
     prefix: &[u8],
-    mut is_it: impl FnMut(&[u8], &EntryRecord, &[u8], PageId) -> bool,
+    mut is_it: impl FnMut(&[u8], &EntryRecord<'_>, ClusteredKey<'_>, PageId) -> bool,
 ) -> Result<()> {
     let mut from = prefix.to_vec();
     let mut key = Vec::new();

@@ -184,7 +184,7 @@ fn refuse_duplicate(
         key.clear();
         index.codec.encode_columns(values, &mut key)?;
         let unique_len = key.len();
-        key.extend_from_slice(pk);
+        index.end_entry_key(&mut key, 0, pk)?;
         if let Some(conflict) = find_conflict(trx, index, &key, unique_len)?
             && conflict.is_duplicate(trx, table, index, on_duplicate.mode())?
         {
@@ -232,8 +232,8 @@ fn insert_entries(
         let unique =
             (index.unique && !index.codec.has_null(values)).then_some((key.len(), on_duplicate));
         let forms = index.forms(&key, pk, |column| values[column])?;
-        key.extend_from_slice(pk);
-        let entry = EntryRecord::new(forms, pk.len());
+        let in_key = index.end_entry_key(&mut key, 0, pk)?;
+        let entry = EntryRecord::new(forms, pk, in_key);
         insert_entry(trx, table, index, &key, unique, entry)
     });
     trx.scratch.other_key = key;
@@ -256,7 +256,7 @@ pub(super) fn insert_clustered(
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let hint = trx.run.take().filter(|(of, _)| *of == index.id);
         let hint = hint.map(|(_, leaf)| leaf);
-        let mut pos = index.tree.latch_expected_leaf(&mut mtr, key, room, hint)?;
+        let mut pos = index.tree.latch_leaf_to_insert(&mut mtr, key, room, hint)?;
         if pos.found {
             drop(mtr);
             if unmark_row(trx, table, values, key, row, on_duplicate)? {
@@ -543,7 +543,7 @@ fn remove_row(
     for index in &table.secondary {
         key.clear();
         index.codec.encode_row(row, &mut key)?;
-        key.extend_from_slice(current.key);
+        index.end_entry_key(&mut key, 0, current.key)?;
         delete_mark_entry(trx, table, index, &key).map_err(|e| match e {
             Error::Corrupt { .. } => damage_or_stale(table, current, e),
             e => e,

@@ -122,7 +122,8 @@ pub struct Previous<'a> {
     pub flags: u8,
     /// Rows only; 0 for entries.
     pub roll_ptr: RollPtr,
-    /// Rows only: how the old row differs from the new one.
+    /// Rows: how the old row differs from the new one. Entries: the middle is the rest of a long one, which
+    /// stays what it is.
     pub diff: RowDiff<'a>,
 }
 
@@ -306,6 +307,9 @@ impl<'a> UndoRecord<'a> {
                 varint::put(out, (self.frees.len() / EXTERNAL_REF_BYTES) as u64);
                 out.extend_from_slice(self.frees);
             }
+        } else if !previous.diff.middle.is_empty() {
+            varint::put(out, previous.diff.middle.len() as u64);
+            out.extend_from_slice(previous.diff.middle);
         }
     }
 
@@ -354,6 +358,8 @@ impl<'a> UndoRecord<'a> {
                 if !r.0.is_empty() {
                     record.frees = r.array(EXTERNAL_REF_BYTES)?;
                 }
+            } else if !r.0.is_empty() {
+                diff.middle = r.bytes()?;
             }
             record.previous = Some(Previous {
                 trx: head.trx,

@@ -8,6 +8,9 @@ use varve::{CollationId, ColumnType, IndexDef, KeyPart, TableDef, Value};
 
 use super::oracle::Row;
 
+/// More than an index has together with another such column, so that a small page's keys need not hold both.
+const LONG_KEY: u32 = 1600;
+
 pub fn definitions() -> Vec<TableDef> {
     let mut defs = vec![
         TableDef::new("model/plain")
@@ -49,6 +52,14 @@ pub fn definitions() -> Vec<TableDef> {
             .primary(&["id"])
             .index("n", &["n"])
             .add_index(IndexDef::new("body", vec![KeyPart::new(1).prefix(30)])),
+        // On small pages most entries are long ones (TAIL-1).
+        TableDef::new("model/long_keys")
+            .column("key", ColumnType::Bytes(LONG_KEY))
+            .nullable("k", ColumnType::Bytes(LONG_KEY))
+            .column("n", ColumnType::u16())
+            .primary(&["key"])
+            .index("k", &["k"])
+            .unique("n", &["n", "k"]),
     ];
     // The builder's names stand for whole ascending columns; these two are neither.
     defs[1].primary.parts[1].descending = true;
@@ -81,6 +92,7 @@ pub fn value(def: &TableDef, column: usize, rng: &mut SmallRng, spread: u32) -> 
         ColumnType::Fixed(len) => {
             Value::Bytes((0..len).map(|i| (n >> (i % 4 * 8)) as u8).collect())
         }
+        ColumnType::Bytes(LONG_KEY) => Value::Bytes(bytes(n, 900, rng)),
         ColumnType::Bytes(max) if max >= 10_000 => Value::Bytes(long(n, max as usize, rng)),
         ColumnType::Bytes(max) => Value::Bytes(bytes(n, max as usize, rng)),
         ColumnType::Text { .. } => Value::Text(text(n, rng)),

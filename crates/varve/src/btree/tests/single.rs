@@ -166,12 +166,29 @@ fn too_large_records_are_refused() {
     ] {
         let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
         let room = record_cost(key, payload);
-        let result = f.tree.latch_leaf_exclusive(&mut mtr, &vec![1; key], room);
+        let result = f
+            .tree
+            .latch_leaf_to_insert(&mut mtr, &vec![1; key], room, None);
         match result {
             Ok(_) => assert!(fits, "a key of {key} bytes with {payload}"),
             Err(crate::base::Error::TooLarge { .. }) => assert!(!fits),
             Err(e) => panic!("{e}"),
         }
+    }
+}
+
+/// Once it was refused as too long, for want of room for two.
+#[test]
+fn a_long_record_is_found_by_who_would_insert_it() {
+    let f = Fixture::new(4096, 96);
+    let key = |n: u8| [vec![1; 300], vec![n]].concat();
+    let payload = vec![7; max_record(4096) - 301];
+    (1..20).for_each(|n| put(&f.tree, &key(n), &payload));
+    for n in 1..20 {
+        let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
+        let room = record_cost(301, payload.len());
+        let found = f.tree.latch_leaf_to_insert(&mut mtr, &key(n), room, None);
+        assert!(found.expect("a leaf").found, "{n}");
     }
 }
 
@@ -349,7 +366,7 @@ fn hints_may_be_wrong() {
         .collect();
     let arrives = |n: u32, hint| {
         let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
-        let pos = f.tree.latch_expected_leaf(&mut mtr, &key(n), 0, hint);
+        let pos = f.tree.latch_leaf_to_insert(&mut mtr, &key(n), 0, hint);
         let pos = pos.expect("a leaf");
         assert!(pos.slotted(&mtr).covers(&key(n)), "not the leaf of {n}");
         assert_eq!(pos.found, n.is_multiple_of(1000));

@@ -336,7 +336,7 @@ impl Cursor {
             return Ok(false);
         }
         self.row.clustered.clear();
-        self.row.clustered.extend_from_slice(clustered);
+        clustered.push_to(&mut self.row.clustered);
         self.row.flags = entry.flags;
         let is_enough = seen && self.entries_decide(trx);
         // Without a view the row may be newer than its entry.

@@ -42,7 +42,7 @@ impl Cursor {
         };
         key.clear();
         codec.encode_row(&row, key)?;
-        key.extend_from_slice(&self.row.clustered);
+        self.table.secondary[self.index - 1].end_entry_key(key, 0, &self.row.clustered)?;
         Ok(true)
     }
 

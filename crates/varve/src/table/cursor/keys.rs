@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use crate::base::Result;
-use crate::catalog::OpenTable;
+use crate::catalog::{OpenTable, longest_plain};
 use crate::page::LONGEST_KEY;
 use crate::row::{
     Damage, Datum, DatumBuf, Forms, KeyCodec, KeyField, MOST_FORMS, Readable, successor,
@@ -383,6 +383,9 @@ impl Cursor {
         if let Some(end) = end {
             clustered.fields(end, &mut fields);
         }
+        let page_size = self.table.clustered.tree.page_size();
+        // What comes behind is not in the key of a long entry.
+        fields.retain(|field| field.end() <= longest_plain(page_size));
         fields
     }
 
@@ -446,7 +449,7 @@ impl Cursor {
         key.extend_from_slice(prefix);
         key.extend_from_slice(suffix);
         let (keys, flags) = (
-            (&key[..], entry.record.clustered_key(key)?),
+            (&key[..], entry.record.clustered_key(key)?.in_key()?),
             entry.record.flags,
         );
         let wanted = &self.keys.wanted;

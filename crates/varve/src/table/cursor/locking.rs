@@ -115,7 +115,7 @@ impl Cursor {
                     continue;
                 }
                 self.row.clustered.clear();
-                self.row.clustered.extend_from_slice(clustered);
+                clustered.push_to(&mut self.row.clustered);
                 self.row.flags = entry.flags;
                 if self.gaps.mode != GapMode::LockedIfAbsent {
                     self.cover_key(trx, index.id)?;

@@ -25,7 +25,7 @@ pub enum Peeked<'a> {
 pub struct PeekedEntry<'a> {
     /// The key's first bytes, and the others.
     pub key: (&'a [u8], &'a [u8]),
-    pub(super) record: EntryRecord,
+    pub(super) record: EntryRecord<'a>,
 }
 
 impl Peeked<'_> {
@@ -70,7 +70,7 @@ impl Cursor {
             let entry = EntryRecord::decode(payload)?;
             let is_whole = entry.clustered_key_len as usize <= prefix.len() + suffix.len();
             let is_seen = self.is_seen(trx, entry.trx) && self.entries_decide(trx);
-            let is_plain = is_whole && !entry.is_deleted() && is_seen;
+            let is_plain = is_whole && !entry.is_long() && !entry.is_deleted() && is_seen;
             let (key, record) = ((prefix, suffix), entry);
             return is_plain.then_some(Peeked::Entry(PeekedEntry { key, record }));
         }
@@ -102,9 +102,7 @@ impl Cursor {
         let entry = EntryRecord::decode(&self.batch.bytes[payload]);
         let clustered = entry.as_ref().and_then(|e| e.clustered_key(&self.row.key));
         self.row.clustered.clear();
-        self.row
-            .clustered
-            .extend_from_slice(clustered.expect("PEEK-1"));
+        clustered.expect("PEEK-1").push_to(&mut self.row.clustered);
         self.row.flags = entry.map_or(0, |entry| entry.flags);
         Current::Entry
     }

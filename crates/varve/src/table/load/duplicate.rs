@@ -2,7 +2,7 @@
 //! the order in which they came, and the wanted one is the first that came after another one with its key.
 
 use crate::base::Result;
-use crate::catalog::{OpenTable, RowRecord};
+use crate::catalog::{ClusteredKey, OpenTable, RowRecord};
 use crate::row::{ExternalValues, RowRef};
 
 use super::super::external::whole_row;
@@ -67,15 +67,14 @@ pub struct SameKeys {
 }
 
 impl SameKeys {
-    /// An entry with this key comes, at whose end is its row's clustered key; the row has this number.
-    pub fn see(&mut self, key: &[u8], clustered: &[u8], number: u64) {
-        let own = &key[..key.len() - clustered.len()];
+    /// An entry with this own key comes, of the row with this clustered key and number.
+    pub fn see(&mut self, own: &[u8], clustered: ClusteredKey<'_>, number: u64) {
         if self.own != own {
             self.own.clear();
             self.own.extend_from_slice(own);
             self.first.0 = number;
             self.first.1.clear();
-            self.first.1.extend_from_slice(clustered);
+            clustered.push_to(&mut self.first.1);
             return;
         }
         // One of the two came later. The second of all with this key is the later of the first and another
