@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod bigtable;
+mod bulk;
 mod cascade;
 mod commit;
 mod ddl;
@@ -80,6 +81,8 @@ enum BenchTask {
     Cascade(cascade::CascadeArgs),
     /// Statements that change a table's definition, or fill it, one by one; DROP and TRUNCATE beside readers
     Ddl(ddl::DdlArgs),
+    /// Statements that change all rows of a table larger than the pool: time, bytes read and written
+    Bulk(bulk::BulkArgs),
     /// An empty table is filled, by INSERT ... SELECT and LOAD DATA, in order and at random
     Fill(fill::FillArgs),
     /// Pages of a table, by the order in which its rows come
@@ -105,6 +108,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
         BenchTask::Ddl(args) => ddl::run(workspace, args),
+        BenchTask::Bulk(args) => bulk::run(workspace, args),
         BenchTask::Fill(args) => fill::run(workspace, args),
         BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),

@@ -60,6 +60,27 @@ impl Sub for Usage {
     }
 }
 
+/// Bytes that a process has had the devices read and write, since it was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Transferred {
+    pub read: u64,
+    pub written: u64,
+}
+
+impl Transferred {
+    pub fn of(pid: u32) -> Result<Transferred> {
+        let record = fs::read_to_string(format!("/proc/{pid}/io"))?;
+        let bytes = |name| {
+            let bytes = field(&record, name).and_then(|value| value.parse().ok());
+            bytes.with_context(|| format!("no {name} of process {pid}"))
+        };
+        Ok(Transferred {
+            read: bytes("read_bytes")?,
+            written: bytes("write_bytes")?,
+        })
+    }
+}
+
 /// A field of the process's `status` that is a size, in bytes: `VmRSS`, the memory that it has; `VmHWM`, the
 /// most that it has had.
 pub fn memory_bytes(pid: u32, name: &str) -> Result<u64> {
@@ -95,5 +116,7 @@ mod tests {
         let [now, most] = ["VmRSS", "VmHWM"].map(|name| memory_bytes(me, name).unwrap());
         assert!(1 << 20 < now && now <= most + (1 << 20), "{now}, {most}");
         assert!(memory_bytes(me, "VmNothing").is_err());
+        let before = Transferred::of(me).unwrap();
+        assert!(Transferred::of(me).unwrap().written >= before.written);
     }
 }
