@@ -68,6 +68,27 @@ static bool sorts_as_column(const KEY_PART_INFO &part)
   return !beginning || !part.field || part.field->charset()->levels_for_order <= 1;
 }
 
+// Whether the entries of rows with the same key come in the order of their primary keys. If both may have
+// more bytes than a key of the engine is ordered by, only as many parts do as the server asks for.
+static bool sorts_by_place(const TABLE_SHARE &share, const KEY &key)
+{
+  if (share.primary_key == MAX_KEY)
+    return true;
+  uint bytes= key.key_length;
+  const KEY &primary= share.key_info[share.primary_key];
+  for (uint i= 0; i < primary.user_defined_key_parts; i++)
+  {
+    const KEY_PART_INFO &part= primary.key_part[i];
+    const KEY_PART_INFO *const end= key.key_part + key.user_defined_key_parts;
+    const bool has_it= std::any_of(key.key_part, end, [&](const KEY_PART_INFO &own)
+    {
+      return own.fieldnr == part.fieldnr && own.length >= part.length;
+    });
+    bytes+= has_it ? 0 : part.length;
+  }
+  return bytes <= MAX_DATA_LENGTH_FOR_KEY;
+}
+
 ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
 {
   const KEY &key= table_share->key_info[index];
@@ -76,6 +97,8 @@ ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
     flags&= ~HA_READ_RANGE;
   if (index == table_share->primary_key)
     return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
+  if (!sorts_by_place(*table_share, key))
+    flags|= HA_KEY_SCAN_NOT_ROR;
   if (key.algorithm == HA_KEY_ALG_LONG_HASH)
     return flags;
   const uint last= std::min(part, key.ext_key_parts - 1);

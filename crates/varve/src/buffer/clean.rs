@@ -70,11 +70,11 @@ impl BufferPool {
         }
     }
 
-    /// Takes up to `max` dirty pages that the clock would free next if they were clean, looking `look_at`
-    /// frames ahead.
-    pub fn take_unused(&self, look_at: usize, max: usize, out: &mut Vec<DirtyPage>) {
+    /// Takes up to `max` dirty pages that the clock would free, if they were clean, after so many rounds at
+    /// most (0: next), looking `look_at` frames ahead.
+    pub fn take_cold(&self, look_at: usize, rounds: u32, max: usize, out: &mut Vec<DirtyPage>) {
         let found = self
-            .unused_dirty_ahead(look_at)
+            .cold_dirty_ahead(look_at, rounds)
             .filter_map(|f| self.take(f));
         out.extend(found.take(max));
     }

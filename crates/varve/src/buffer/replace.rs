@@ -426,16 +426,20 @@ impl BufferPool {
         self.replacement.free_len()
     }
 
-    /// Frames just ahead of the clock hand that hold unused dirty pages, in the order in which the hand comes
-    /// to them.
-    pub(super) fn unused_dirty_ahead(&self, look_at: usize) -> impl Iterator<Item = u32> + '_ {
+    /// Frames just ahead of the clock hand that hold dirty pages which it would pass at most `rounds` times
+    /// before it takes them, in the order in which it comes to them.
+    pub(super) fn cold_dirty_ahead(
+        &self,
+        look_at: usize,
+        rounds: u32,
+    ) -> impl Iterator<Item = u32> + '_ {
         let n = u64::from(self.replacement.limit());
         let start = self.replacement.hand.load(Relaxed);
         (start..start + (look_at as u64).min(n))
             .map(move |at| (at % n) as u32)
-            .filter(|&i| {
+            .filter(move |&i| {
                 let f = &self.frames[i as usize];
-                f.touched.usage() == 0 && f.is_dirty() && f.unpinned()
+                f.touched.usage() <= rounds && f.is_dirty() && f.unpinned()
             })
     }
 }

@@ -92,7 +92,7 @@ fn with_cleaner(pool: &BufferPool, threads: usize, work: impl Fn(usize) + Sync) 
                 let mut taken = vec![];
                 match turn % 3 {
                     0 => pool.take_oldest(Lsn(u64::MAX >> 1), 8, &mut taken),
-                    1 => pool.take_unused(pool.n_frames(), 8, &mut taken),
+                    1 => pool.take_cold(pool.n_frames(), 0, 8, &mut taken),
                     _ => drop(pool.refill_free(4)),
                 }
                 clean(pool, taken);

@@ -34,7 +34,7 @@ pub use overflow::{
 use record::split_entry;
 pub use record::{
     ClusteredKey, DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord,
-    entry_state, longest_plain,
+    entry_state, longest_plain, longest_whole,
 };
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_AUTO_INCREMENT, META_PAGE, OpenIndex,

@@ -1,15 +1,15 @@
 //! What stands behind the key in a leaf record.
 //!
-//! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key,
-//! which is the tail of the entry's key (docs/format.md).
+//! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key in
+//! the entry's key, at whose end it stands (docs/format.md).
 //!
 //! An entry whose own key and clustered key are together longer than a key of its page may be is a **long
 //! entry**: its key is their beginning and a hash of both, and the rest of the clustered key stands behind
 //! the record (`split_entry`).
 //!
-//! - **TAIL-1** The rest follows from the entry's key: no two rows have a long entry with the same hash. A
-//!   SHA of 256 bits, cut to 128, lets nobody find two, and who did would be told of damage when the second
-//!   one came.
+//! - **TAIL-1** The rest follows from the entry's key: no two rows have entries with the same key. Those of
+//!   long entries have the greatest length that a page permits, and others are shorter; and 136 bits of a SHA
+//!   let nobody find two clustered keys whose hashes are the same.
 //! - **TAIL-2** All of the own parts are in the key, and those parts of the clustered key behind them that a
 //!   caller may search and order by: as many as have
 //!   [`MAX_KEY_SOURCE_BYTES`](crate::row::MAX_KEY_SOURCE_BYTES) together with the own ones. So order, prefix
@@ -66,13 +66,18 @@ impl<'a> RowRecord<'a> {
 }
 
 /// Bytes of the hash at the end of a long entry's key.
-const HASH_BYTES: usize = 16;
+const HASH_BYTES: usize = 17;
 
 const _: () = assert!(MAX_KEY_BYTES == LONGEST_KEY - HASH_BYTES);
 
 /// So many bytes of every entry's key are those of its own and its clustered key.
 pub const fn longest_plain(page_size: usize) -> usize {
     max_key(page_size) - HASH_BYTES
+}
+
+/// The longest key of an entry that is not a long one (TAIL-1).
+pub const fn longest_whole(page_size: usize) -> usize {
+    max_key(page_size) - 1
 }
 
 /// The most bytes of a long entry's clustered key that stand behind its record.
@@ -90,10 +95,9 @@ pub fn split_entry(
     clustered: &[u8],
     ordered: usize,
 ) -> Result<usize, usize> {
-    let limit = max_key(page_size);
     let own_len = key.len() - start;
     let whole = own_len + clustered.len();
-    if whole <= limit {
+    if whole <= longest_whole(page_size) {
         key.extend_from_slice(clustered);
         return Ok(clustered.len());
     }
@@ -272,7 +276,9 @@ mod tests {
         assert!(found.is(&clustered) && found.to_vec() == clustered);
         assert!(!found.is(&clustered[1..]));
         assert_eq!(back.is_long(), own + clustered.len() > 4032);
-        assert!(key.len() <= 4032 && key.len() + bytes.len() <= 8000);
+        assert!(key.len() + bytes.len() <= 8000);
+        let whole = own + clustered.len();
+        assert_eq!(key.len(), if back.is_long() { 4033 } else { whole });
         Ok(split)
     }
 
@@ -282,8 +288,8 @@ mod tests {
         assert_eq!(split(3072, 961, 0), Ok(944));
         assert_eq!(split(3500, 3500, 516), Ok(516));
         assert_eq!(split(3500, 3500, 517), Err(7000));
-        assert_eq!(split(4016, 3958, 0), Ok(0));
-        assert_eq!(split(4016, 3959, 0), Err(7975));
+        assert_eq!(split(4016, 3957, 0), Ok(0));
+        assert_eq!(split(4016, 3958, 0), Err(7974));
         assert_eq!(split(4017, 3500, 0), Err(7517));
         // Of two that differ at the end alone.
         let mut keys = [vec![7; 3000], vec![7; 3000]];

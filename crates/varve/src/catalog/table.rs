@@ -15,10 +15,10 @@ use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::{
     ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages, longest_plain,
-    split_entry,
+    longest_whole, split_entry,
 };
 use crate::mtr::{Mtr, MtrEnv};
-use crate::page::{PageOp, PageType, max_key, page_type};
+use crate::page::{PageOp, PageType, page_type};
 use crate::row::{
     Collations, ColumnType, Damage, Datum, Forms, KeyCodec, RowFormat, RowRef, row_id_of,
 };
@@ -113,7 +113,7 @@ impl OpenIndex {
         start: usize,
         clustered: &[u8],
     ) -> Result<usize> {
-        if key.len() - start + clustered.len() <= max_key(self.tree.page_size()) {
+        if key.len() - start + clustered.len() <= longest_whole(self.tree.page_size()) {
             key.extend_from_slice(clustered);
             return Ok(clustered.len());
         }
@@ -132,7 +132,7 @@ impl OpenIndex {
         split_entry(page_size, key, start, clustered, ordered).map_err(|size| Error::TooLarge {
             what: format!("a key of index {} with the row's clustered key", self.name),
             size,
-            limit: max_key(page_size),
+            limit: longest_whole(page_size),
         })
     }
 

@@ -213,7 +213,9 @@ impl TableDef {
     }
 
     /// How many parts of the clustered key count in the order of a secondary index's entries: as many as have
-    /// [`MAX_KEY_SOURCE_BYTES`] with the index's own parts, and with none but these (TAIL-2).
+    /// [`MAX_KEY_SOURCE_BYTES`] with the index's own parts; those that are wholly among these are not counted
+    /// (TAIL-2). So does MariaDB's server extend keys, but for this: where it stops it compares the part's
+    /// number with how many it would add, and takes all if that is not less.
     pub(super) fn ordered_parts(&self, index: &IndexDef) -> usize {
         let bytes_of = |part: &KeyPart| part_bytes(part, &self.columns[part.column]);
         let bytes = |part| bytes_of(part).unwrap_or(MAX_KEY_SOURCE_BYTES);
@@ -223,18 +225,19 @@ impl TableDef {
                 .iter()
                 .any(|own| own.column == part.column && own.prefix_len.is_none())
         };
-        let (mut all, mut ordered) = (index.parts.iter().map(bytes).sum::<usize>(), 0);
-        for (n, part) in (1..).zip(&self.primary.parts) {
-            if is_own(part) {
-                continue;
-            }
-            all += bytes(part);
-            if all > MAX_KEY_SOURCE_BYTES {
-                break;
-            }
-            ordered = n;
-        }
-        ordered
+        let parts = &self.primary.parts;
+        let others = || (0..parts.len()).filter(|n| !is_own(&parts[*n]));
+        let mut all = index.parts.iter().map(bytes).sum::<usize>();
+        let end = others().find(|n| {
+            all += bytes(&parts[*n]);
+            all > MAX_KEY_SOURCE_BYTES
+        });
+        let end = end.filter(|end| *end < others().count());
+        let end = end.unwrap_or(parts.len());
+        others()
+            .take_while(|n| *n < end)
+            .last()
+            .map_or(0, |n| n + 1)
     }
 
     fn check_auto_increment(&self) -> Result<(), String> {

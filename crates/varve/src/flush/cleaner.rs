@@ -35,6 +35,9 @@ use crate::base::{Lsn, Result};
 const IDLE_TICK: Duration = Duration::from_secs(1);
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The rounds of the clock that a page has left which was used once since it was last visited.
+const USED_ONCE: u32 = 2;
+
 /// A batch that is at least half as large as was wanted: there are more pages like these.
 fn is_most(written: usize, wanted: usize) -> bool {
     2 * written >= wanted
@@ -165,7 +168,7 @@ impl Cleaner {
                 return Ok(false);
             }
             let batch = self.shared.batch_pages;
-            if self.shared.flush_unused(look_at, batch, Cause::Lru)? == 0 {
+            if self.shared.flush_cold(look_at, 0, batch, Cause::Lru)? == 0 {
                 // Pages in use, or clean ones that the next round of the clock will get. Threads that still
                 // wait wake us.
                 return Ok(false);
@@ -255,19 +258,35 @@ impl Cleaner {
     }
 
     /// Pages that are written because there are too many dirty ones are those that will have to give way
-    /// next: they go then without being written again. The oldest ones if there are too few of them, and for
-    /// any other cause.
+    /// next: they go then without being written again. If there are too few of them, others that are not used
+    /// all the time. Those that are would be dirty again at once: of them the oldest ones are written, the
+    /// more the further the limit is exceeded. The oldest ones for any other cause.
     fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
         if plan.cause == Cause::MaxDirty {
-            let look_at = self.shared.pool.usable_frames() / 4;
-            let written = self.shared.flush_unused(look_at, wanted, plan.cause)?;
-            if is_most(written, wanted) {
-                return Ok(written);
+            let frames = self.shared.pool.usable_frames();
+            let mut written = self.shared.flush_cold(frames / 4, 0, wanted, plan.cause)?;
+            if !is_most(written, wanted) {
+                let rest = wanted - written;
+                written += self
+                    .shared
+                    .flush_cold(frames, USED_ONCE, rest, plan.cause)?;
             }
-            let rest = wanted - written;
-            return Ok(written + self.shared.flush_oldest(plan.up_to, rest, plan.cause)?);
+            let hot = (wanted as f64 * self.excess_of_dirty()) as usize;
+            if written < hot {
+                let rest = hot - written;
+                written += self.shared.flush_oldest(plan.up_to, rest, plan.cause)?;
+            }
+            return Ok(written);
         }
         self.shared.flush_oldest(plan.up_to, wanted, plan.cause)
+    }
+
+    /// How far the share of dirty pages is above its limit, as a share of the limit; 1 at most.
+    fn excess_of_dirty(&self) -> f64 {
+        let pool = &self.shared.pool;
+        let dirty = pool.dirty_logged_pages() as f64 / pool.usable_frames() as f64 * 100.0;
+        let limit = self.shared.options().max_dirty_pages_pct;
+        ((dirty - limit) / limit).clamp(0.0, 1.0)
     }
 
     /// Duty 4.

@@ -114,12 +114,13 @@ impl Shared {
         self.write(&mut writer, taken, cause)
     }
 
-    /// The same for pages that the pool would like to reuse, looking `look_at` frames ahead.
-    fn flush_unused(&self, look_at: usize, max: usize, cause: Cause) -> Result<usize> {
+    /// The same for pages that the pool will reuse after so many rounds of its clock at most, looking
+    /// `look_at` frames ahead.
+    fn flush_cold(&self, look_at: usize, rounds: u32, max: usize, cause: Cause) -> Result<usize> {
         let mut taken = Vec::new();
         let mut writer = self.writer.lock();
         self.pool
-            .take_unused(look_at, max.min(self.batch_pages), &mut taken);
+            .take_cold(look_at, rounds, max.min(self.batch_pages), &mut taken);
         self.write(&mut writer, taken, cause)
     }
 

@@ -310,7 +310,7 @@ fn unlogged_pages_have_no_lsn_and_survive_eviction() {
         mtr.commit();
     }
     let mut taken = vec![];
-    env.pool.take_unused(usize::MAX, usize::MAX, &mut taken);
+    env.pool.take_cold(usize::MAX, 0, usize::MAX, &mut taken);
     assert_eq!(taken.len(), 200);
     let mut copy = vec![0; PAGE];
     for page in taken {

@@ -49,7 +49,7 @@ pub const CHILD_BYTES: usize = 4;
 
 /// The longest key on a page of any size, in bytes: with longer ones the redo of a split at all levels of a
 /// tree had no place in one mini-transaction (`btree::split`).
-pub const LONGEST_KEY: usize = 4032;
+pub const LONGEST_KEY: usize = 4033;
 
 /// The longest key, in bytes. An inner page takes three children, however long its keys are (`btree`, BT-7).
 /// It stores both fences and the separators of all children but the first (PG-5), with `k` bytes each at most
@@ -60,7 +60,7 @@ pub const LONGEST_KEY: usize = 4032;
 ///
 /// which must not be more than the page without its header, `page_size - 88`.
 pub const fn max_key(page_size: usize) -> usize {
-    let quarter = page_size / 4 - 64;
+    let quarter = page_size / 4 - 63;
     if quarter < LONGEST_KEY {
         quarter
     } else {

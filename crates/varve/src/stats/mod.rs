@@ -436,14 +436,17 @@ impl Codecs<'_> {
         self.own.len() + self.clustered.map_or(0, KeyCodec::len)
     }
 
-    /// Where each part of `key` ends; fewer for a damaged key, which a read of the row will report.
+    /// Where each part of `key` ends; fewer for a damaged key, which a read of the row will report. Parts that
+    /// are not in the key of a long entry end with its hash, by which all differ.
     fn part_ends(&self, key: &[u8], ends: &mut Vec<usize>) {
         ends.clear();
         if self.own.part_ends(key, 0, ends).is_ok()
             && let Some(clustered) = self.clustered
         {
             let at = ends.last().copied().unwrap_or(0);
-            let _ = clustered.part_ends(key, at, ends);
+            if clustered.part_ends(key, at, ends).is_err() {
+                ends.resize(self.n_parts(), key.len());
+            }
         }
     }
 }

@@ -131,7 +131,8 @@ fn set_entry(
             flags: old.flags,
             roll_ptr: RollPtr::default(),
             diff: RowDiff {
-                middle: old.rest,
+                // What is revived is not kept for old views.
+                middle: if unmark { &[] } else { old.rest },
                 ..RowDiff::default()
             },
         };

@@ -156,6 +156,7 @@ fn check_parent(
     let found = cursor.seek(trx, key, KeyMatch::Exact, lock);
     match found.and_then(|found| stay_in_the_present(trx, &mut cursor, &parent, found)) {
         Ok(true) => Ok(()),
+        Err(e @ Error::TooLarge { .. }) => Err(e),
         // Else no row of the parent can have these values at all.
         Err(e) if parent.encode_search(index, key, &mut Vec::new()).is_ok() => Err(e),
         _ => Err(missing()),
@@ -409,9 +410,11 @@ fn see_to(
     let key: Key<'_> = child.parent_columns.iter().map(|&c| old.get(c)).collect();
     let number = its.foreign[child.number].index;
     let mut prefix = Vec::new();
-    if its.encode_search(number, &key, &mut prefix).is_err() {
+    match its.encode_search(number, &key, &mut prefix) {
+        Ok(()) => {}
+        Err(e @ Error::TooLarge { .. }) => return Err(e),
         // No row of the child can have these values.
-        return Ok(());
+        Err(_) => return Ok(()),
     }
     let is_entry_enough = action.refuses() && its.def.system_time.is_none();
     if let (true, Some(before)) = (is_entry_enough, number.checked_sub(1)) {

@@ -122,8 +122,8 @@ pub struct Previous<'a> {
     pub flags: u8,
     /// Rows only; 0 for entries.
     pub roll_ptr: RollPtr,
-    /// Rows: how the old row differs from the new one. Entries: the middle is the rest of a long one, which
-    /// stays what it is.
+    /// Rows: how the old row differs from the new one. Deletions of entries: the middle is the rest of a
+    /// long one, which stays what it is.
     pub diff: RowDiff<'a>,
 }
 
