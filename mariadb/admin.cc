@@ -79,8 +79,8 @@ static bool sorts_by_place(const TABLE_SHARE &share, const KEY &key)
   for (uint i= 0; i < primary.user_defined_key_parts; i++)
   {
     const KEY_PART_INFO &part= primary.key_part[i];
-    const KEY_PART_INFO *const end= key.key_part + key.user_defined_key_parts;
-    const bool has_it= std::any_of(key.key_part, end, [&](const KEY_PART_INFO &own)
+    const KEY_PART_INFO *const begin= key.key_part;
+    const bool has_it= std::any_of(begin, begin + key.user_defined_key_parts, [&](const KEY_PART_INFO &own)
     {
       return own.fieldnr == part.fieldnr && own.length >= part.length;
     });
