@@ -18,6 +18,7 @@
 #include "options.h"
 #include "progress.h"
 #include "statistics.h"
+#include "tmpdir.h"
 
 #include <algorithm>
 #include <memory>
@@ -458,7 +459,10 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
     return HA_ERR_INTERNAL_ERROR;
   Alteration *const first= Alteration::all(alter).front();
   const bool rebuild= is_rebuild(altered, alter);
-  if (varve_code code= own->prepare(first, session->txn(), &definition.def, altered, alter, rebuild))
+  varve_code code= sort_in_tmpdir(thd, session->txn());
+  if (!code)
+    code= own->prepare(first, session->txn(), &definition.def, altered, alter, rebuild);
+  if (code)
     return report(thd, code);
   for (const std::string &key : foreign_keys_dropped(alter))
     if (varve_code code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str()))

@@ -33,6 +33,7 @@
 #include "ha_varve.h"
 
 #include "error_map.h"
+#include "tmpdir.h"
 
 using namespace varve_plugin;
 
@@ -160,7 +161,9 @@ void ha_varve::keep_blobs(uchar *record)
 bool ha_varve::begin_statements_load()
 {
   m_may_load= false;
-  const varve_code code= varve_load_try(m_txn, m_table, 1, &m_load);
+  varve_code code= sort_in_tmpdir(ha_thd(), m_txn);
+  if (!code)
+    code= varve_load_try(m_txn, m_table, 1, &m_load);
   if (code)
     m_load= nullptr;
   return !code;

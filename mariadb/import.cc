@@ -12,6 +12,7 @@
 #include "error_map.h"
 #include "foreign.h"
 #include "progress.h"
+#include "tmpdir.h"
 
 #include "table_cache.h"
 
@@ -124,8 +125,9 @@ int ha_varve::import_tablespace()
     table->mark_table_for_reopen();
   // Its pages are checked, its rows read, and entries sorted and loaded.
   Progress_report progress(thd, Progress_report::ALTERS, 3);
-  const varve_code code= m_is_discarded ? varve_table_import(db, session->txn(), m_name.c_str())
-                                        : VARVE_ALREADY_EXISTS;
+  varve_code code= m_is_discarded ? sort_in_tmpdir(thd, session->txn()) : VARVE_ALREADY_EXISTS;
+  if (!code)
+    code= varve_table_import(db, session->txn(), m_name.c_str());
   if (code == VARVE_ALREADY_EXISTS)
   {
     my_error(ER_TABLESPACE_EXISTS, MYF(0), m_name.c_str());

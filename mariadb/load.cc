@@ -24,6 +24,7 @@
 #include "engine.h"
 #include "error_map.h"
 #include "progress.h"
+#include "tmpdir.h"
 
 #include "partition_info.h"
 
@@ -59,7 +60,9 @@ void ha_varve::begin_copy()
 int ha_varve::begin_load()
 {
   const uint at_once= table->part_info ? table->part_info->get_tot_partitions() : 1;
-  const varve_code code= varve_load_begin(m_txn, m_table, at_once, &m_load);
+  varve_code code= sort_in_tmpdir(ha_thd(), m_txn);
+  if (!code)
+    code= varve_load_begin(m_txn, m_table, at_once, &m_load);
   if (!code)
     return 0;
   m_load= nullptr;

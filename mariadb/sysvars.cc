@@ -4,6 +4,7 @@
 
 #include "collation.h"
 #include "engine.h"
+#include "tmpdir.h"
 
 #include "mysqld.h"
 #include "sys_vars_shared.h"
@@ -594,6 +595,10 @@ static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
   nullptr, nullptr, 50, 0, 100000000, 0);
 
+static MYSQL_THDVAR_STR(tmpdir, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_MEMALLOC,
+  "Directory for files in which loads and new indexes are sorted; NULL: the server's tmpdir.",
+  check_tmpdir, nullptr, nullptr);
+
 struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(adaptive_flushing),
   MYSQL_SYSVAR(adaptive_flushing_lwm),
@@ -644,6 +649,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(stats_persistent),
   MYSQL_SYSVAR(stats_persistent_sample_pages),
   MYSQL_SYSVAR(stats_transient_sample_pages),
+  MYSQL_SYSVAR(tmpdir),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
@@ -769,6 +775,11 @@ uint transient_sample_pages()
 varve_nulls nulls_in_keys()
 {
   return varve_nulls(stats_method);
+}
+
+const char *tmpdir_variable(THD *thd)
+{
+  return THDVAR(thd, tmpdir);
 }
 
 uint64_t lock_wait_timeout_ms(THD *thd)

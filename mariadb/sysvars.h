@@ -43,6 +43,9 @@ varve_nulls nulls_in_keys();
 // wait for a metadata lock.
 uint64_t lock_wait_timeout_ms(THD *thd);
 
+// varve_tmpdir of the session; null or empty: the server's.
+const char *tmpdir_variable(THD *thd);
+
 }  // namespace varve_plugin
 
 #endif

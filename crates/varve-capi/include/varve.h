@@ -434,6 +434,9 @@ typedef struct varve_options {
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
   uint32_t read_ahead_threshold;
   uint64_t sort_buffer_bytes;
+  // Optional. Where that is sorted which does not fit, relative to the database's directory, in which it
+  // is otherwise.
+  const char *sort_directory;
   // How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
   // 100.
   uint32_t fill_factor_pct;
@@ -1375,6 +1378,11 @@ void varve_txn_set_spared(const struct varve_txn *txn, bool spared);
 
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
+
+// Where what this session loads, and what it prepares to redefine, is sorted if memory is not enough: a
+// directory, in which there is a file without a name as long as that takes. Null: where
+// varve_options.sort_directory says.
+enum varve_code varve_txn_set_sort_directory(const struct varve_txn *txn, const char *directory);
 
 // Whether this session's changes are checked by foreign keys, and followed by children. They are unless this
 // was called. What is changed while they are not is not looked at later.

@@ -160,6 +160,9 @@ pub struct varve_options {
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
     pub sort_buffer_bytes: u64,
+    /// Optional. Where that is sorted which does not fit, relative to the database's directory, in which it
+    /// is otherwise.
+    pub sort_directory: *const c_char,
     /// How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
     /// 100.
     pub fill_factor_pct: u32,
@@ -245,6 +248,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         use_native_aio: d.use_native_aio,
         read_ahead_threshold: d.read_ahead_threshold,
         sort_buffer_bytes: d.sort_buffer_bytes,
+        sort_directory: ptr::null(),
         fill_factor_pct: d.fill_factor_pct,
         online_log_bytes: d.online_log_bytes,
         undo_tablespaces: d.undo_tablespaces,
@@ -307,6 +311,11 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         // SAFETY: the caller's promise.
         let path = unsafe { text(o.undo_directory, "undo_directory")? };
         out.undo_directory = Some(path.into());
+    }
+    if !o.sort_directory.is_null() {
+        // SAFETY: the caller's promise.
+        let path = unsafe { text(o.sort_directory, "sort_directory")? };
+        out.sort_directory = Some(path.into());
     }
     if let Some(log) = o.log {
         let logger = Logger {

@@ -3,6 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub(crate) struct State {
     interrupt: Arc<AtomicBool>,
     /// Of the same ones.
     watch: Option<Watch>,
+    sort_directory: Option<PathBuf>,
 }
 
 impl State {
@@ -213,6 +215,7 @@ pub unsafe extern "C" fn varve_txn_open(
                 values: None,
                 interrupt,
                 watch: None,
+                sort_directory: None,
             }),
         };
         // SAFETY: CAPI-2.
@@ -235,7 +238,7 @@ pub unsafe extern "C" fn varve_txn_close(txn: *mut varve_txn) {
     });
 }
 
-/// How the session's transactions wait, and who watches them.
+/// How the session's transactions wait, where they sort, and who watches them.
 ///
 /// # Safety
 /// As of `state`.
@@ -246,6 +249,7 @@ pub(crate) unsafe fn waits_of(txn: &varve_txn) -> RedefinitionWaits {
         interrupt: Some(txn.interrupt.clone()),
         lock_wait_timeout: state.lock_wait_timeout,
         watch: state.watch.clone(),
+        sort_directory: state.sort_directory.clone(),
     }
 }
 
@@ -271,6 +275,7 @@ pub unsafe extern "C" fn varve_txn_begin(
         }
         t.set_foreign_key_checks(state.foreign_key_checks);
         t.set_watch(state.watch.clone());
+        t.set_sort_directory(state.sort_directory.clone());
         if let Some(values) = &state.values {
             t.set_value_source(values.clone());
         }
@@ -470,6 +475,30 @@ pub unsafe extern "C" fn varve_txn_set_lock_wait_timeout(txn: *const varve_txn, 
     if let Some(t) = &mut state.current {
         t.set_lock_wait_timeout(timeout);
     }
+}
+
+/// Where what this session loads, and what it prepares to redefine, is sorted if memory is not enough: a
+/// directory, in which there is a file without a name as long as that takes. Null: where
+/// varve_options.sort_directory says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_set_sort_directory(
+    txn: *const varve_txn,
+    directory: *const c_char,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        let directory: Option<PathBuf> = match directory.is_null() {
+            true => None,
+            // SAFETY: CAPI-2.
+            false => Some(unsafe { text(directory, "the directory")? }.into()),
+        };
+        if let Some(t) = &mut state.current {
+            t.set_sort_directory(directory.clone());
+        }
+        state.sort_directory = directory;
+        Ok(VARVE_OK)
+    })
 }
 
 /// Whether this session's changes are checked by foreign keys, and followed by children. They are unless this

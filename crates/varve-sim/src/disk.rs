@@ -281,7 +281,7 @@ impl Disk for SimDisk {
                 state.check(Operation::Open, "open", path)?;
                 state.opened(path)?
             }
-            OpenMode::CreateNew => {
+            OpenMode::CreateNew | OpenMode::CreatePrivate => {
                 state.check(Operation::Names, "create", path)?;
                 state.require_parent("create", path)?;
                 if state.names.contains_key(path) {

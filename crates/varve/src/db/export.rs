@@ -103,6 +103,7 @@ impl Database {
             interrupt,
             lock_wait_timeout,
             watch,
+            sort_directory,
         } = waits;
         let mut trx = self.begin(Isolation::RepeatableRead);
         interrupt
@@ -112,6 +113,7 @@ impl Database {
             .into_iter()
             .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
         trx.set_watch(watch);
+        trx.set_sort_directory(sort_directory);
         trx
     }
 }

@@ -19,7 +19,7 @@ use crate::recovery::{self, FileComparison, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
-use crate::table::{SortHelpers, remove_leftovers};
+use crate::table::SortHelpers;
 use crate::txn::{
     Core, DynamicSettings, IdLimitLog, IdState, Isolation, LogLevel, Logger, Transaction, TxnSys,
 };
@@ -250,10 +250,7 @@ impl Loader<'_> {
         let is_only_looked_at = self.purpose == OpenPurpose::Check || core.is_read_only();
         let dictionary = match is_only_looked_at {
             true => Dictionary::collect(&mut reader(), system)?,
-            false => {
-                remove_leftovers(&*self.disk, self.spaces.dir())?;
-                Dictionary::new(system)
-            }
+            false => Dictionary::new(system),
         };
         let ddl = Ddl {
             core: core.clone(),
@@ -264,6 +261,7 @@ impl Loader<'_> {
             dictionary: Arc::new(dictionary),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
             sort_buffer: AtomicU64::new(self.options.sort_buffer_bytes),
+            sort_directory: self.options.sort_directory_in(self.spaces.dir()),
             sort_helpers: SortHelpers::new(),
             fill_factor_pct: AtomicU32::new(self.options.fill_factor_pct),
             online_log: AtomicU64::new(self.options.online_log_bytes),

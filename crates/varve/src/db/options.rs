@@ -1,6 +1,6 @@
 //! How a database is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +64,10 @@ pub struct Options {
     /// Bytes of memory that building the indexes of one `redefine_table` may take; what does not fit goes
     /// into a file. At least 64 KiB.
     pub sort_buffer_bytes: u64,
+    /// Where such a file is, relative to the database's directory, in which it is otherwise. It has no name
+    /// there, so nothing of it is left by a process that is killed. A transaction may say something else
+    /// (`Transaction::set_sort_directory`).
+    pub sort_directory: Option<PathBuf>,
     /// How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
     /// 100. What is left is room for rows that come later.
     pub fill_factor_pct: u32,
@@ -161,6 +165,7 @@ impl Default for Options {
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
             sort_buffer_bytes: 32 << 20,
+            sort_directory: None,
             fill_factor_pct: 100,
             online_log_bytes: 128 << 20,
             flush: FlushOptions::default(),
@@ -242,6 +247,14 @@ impl Options {
             )));
         }
         Ok(())
+    }
+
+    /// Where sorts go of a database in this directory.
+    pub(super) fn sort_directory_in(&self, dir: &Path) -> PathBuf {
+        match &self.sort_directory {
+            Some(own) => dir.join(own),
+            None => dir.into(),
+        }
     }
 
     pub(super) fn is_read_only(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Definitions of tables that change while the table is used.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub struct PreparedRedefinition {
 /// One table more is prepared.
 type Add = fn(&Ddl, &mut Redefinition, &TableDef) -> Result<()>;
 
-/// How a redefinition, an export or an import waits for locks, and who watches it.
+/// How a redefinition, an export or an import waits for locks, where it sorts, and who watches it.
 #[derive(Clone, Debug, Default)]
 pub struct RedefinitionWaits {
     /// When it is set, after which `Database::wake_interrupted` ends waits, the error is `Interrupted`.
@@ -33,6 +34,8 @@ pub struct RedefinitionWaits {
     pub lock_wait_timeout: Option<Duration>,
     /// Is told how far it has come.
     pub watch: Option<Watch>,
+    /// Where it sorts: `Transaction::set_sort_directory`.
+    pub sort_directory: Option<PathBuf>,
 }
 
 impl Database {

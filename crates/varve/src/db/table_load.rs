@@ -61,7 +61,7 @@ impl Database {
         table: &Table,
         at_once: usize,
     ) -> Result<TableLoad> {
-        let mut room = self.inner.ddl.build_room();
+        let mut room = self.inner.ddl.build_room(trx);
         room.memory /= at_once.max(1);
         TableLoad::begin(trx, &table.table, room)
     }

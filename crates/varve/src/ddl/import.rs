@@ -282,7 +282,8 @@ impl Ddl {
     ) -> Result<()> {
         // Parents are not looked for, as InnoDB has it.
         trx.set_foreign_key_checks(false);
-        let mut load = TableLoad::begin(trx, made, self.build_room())?;
+        let room = self.build_room(trx);
+        let mut load = TableLoad::begin(trx, made, room)?;
         let mut row = ImportedRow {
             source,
             into: made,

@@ -47,7 +47,7 @@ mod store;
 mod temporary;
 mod together;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -94,6 +94,8 @@ pub struct Ddl {
     pub next_temporary: AtomicU64,
     /// See `set_sort_buffer`.
     pub sort_buffer: AtomicU64,
+    /// Where sorts of transactions go that have no directory of their own for that.
+    pub sort_directory: PathBuf,
     /// Of all statements that sort.
     pub sort_helpers: Arc<SortHelpers>,
     /// See `set_fill_factor_pct`.

@@ -189,7 +189,7 @@ impl Ddl {
         product: Product,
     ) -> Build {
         let most_notes = self.online_log.load(Ordering::Relaxed) as usize;
-        let build = Build::begin(trx, table, product, self.build_room(), most_notes);
+        let build = Build::begin(trx, table, product, self.build_room(trx), most_notes);
         trx.weaken_table(table);
         // A deadlock at the end costs others less.
         trx.set_spared(true);
@@ -229,11 +229,11 @@ impl Ddl {
         builds.try_for_each(|build| build.advance(tell))
     }
 
-    /// What one statement may take for building trees.
-    pub fn build_room(&self) -> BuildRoom {
+    /// What one statement of this transaction may take for building trees.
+    pub fn build_room(&self, trx: &Transaction) -> BuildRoom {
         BuildRoom {
             disk: self.spaces.disk().clone(),
-            dir: self.spaces.dir().into(),
+            dir: trx.sort_directory().unwrap_or(&self.sort_directory).into(),
             memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
             fill_factor_pct: self.fill_factor_pct.load(Ordering::Relaxed),
             helpers: self.sort_helpers.clone(),

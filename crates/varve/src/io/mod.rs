@@ -30,6 +30,7 @@ mod directory;
 mod mapped;
 #[cfg(test)]
 pub(crate) mod meddled;
+mod nameless;
 mod overlay;
 mod queue;
 #[cfg(all(test, not(loom)))]
@@ -49,6 +50,7 @@ use crate::base::{Error, Result};
 pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
 pub use directory::create_directory;
 pub use mapped::{MappedBlock, MappedBlocks};
+pub use nameless::create_nameless;
 pub use overlay::Overlay;
 pub use queue::IoQueue;
 pub use real::{LOCK_FILE, RealDisk};
@@ -62,6 +64,8 @@ pub enum OpenMode {
     Existing,
     /// The file must not exist; it is created empty.
     CreateNew,
+    /// The same, and other users of the system can't open it.
+    CreatePrivate,
     /// The file must exist, and is only read.
     ReadOnly,
 }

@@ -127,7 +127,7 @@ impl Overlay {
 
 impl Disk for Overlay {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
-        if mode != OpenMode::CreateNew {
+        if matches!(mode, OpenMode::Existing | OpenMode::ReadOnly) {
             let layer = self.layer("open", &self.followed(path)?)?;
             return self.handle(layer, path);
         }

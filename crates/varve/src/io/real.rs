@@ -46,6 +46,10 @@ impl Disk for RealDisk {
                 options.create_new(true);
                 "create"
             }
+            OpenMode::CreatePrivate => {
+                options.create_new(true).mode(0o600);
+                "create"
+            }
         };
         let file = fail(op, path, options.open(path))?;
         Ok(Arc::new(RealFile {

@@ -33,7 +33,7 @@ use super::catch_up::Version;
 use super::cursor::{Cursor, LockMode};
 use super::external::{damaged, row_for_keys};
 use super::rebuild::NewTable;
-use super::sorter::{SORT_FILE_PREFIX, SortHelpers, Sorter};
+use super::sorter::{SortHelpers, Sorter};
 use super::version::row_record;
 
 /// Entries between two questions whether to go on.
@@ -60,10 +60,10 @@ pub struct BuildRoom {
 }
 
 impl BuildRoom {
-    /// Sorts records of an index in so much of the memory, or a little if that is less.
-    pub(super) fn sorter(&self, index: &OpenIndex, memory: usize) -> Sorter {
-        let path = self.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
-        Sorter::new(self.disk.clone(), path, memory.max(LEAST_MEMORY)).with_helpers(&self.helpers)
+    /// Sorts in so much of the memory, or a little if that is less.
+    pub(super) fn sorter(&self, memory: usize) -> Sorter {
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        Sorter::new(disk, dir, memory.max(LEAST_MEMORY)).with_helpers(&self.helpers)
     }
 }
 
@@ -206,7 +206,7 @@ impl Build {
 /// One for each index, which share the memory.
 pub(super) fn sorters(indexes: &[OpenIndex], room: &BuildRoom) -> Vec<Sorter> {
     let memory = room.memory / indexes.len();
-    let sorter = |index| room.sorter(index, memory);
+    let sorter = |_| room.sorter(memory);
     indexes.iter().map(sorter).collect()
 }
 

@@ -189,7 +189,7 @@ impl TableLoad {
             0 => 0,
             n => room.memory / 2 / n,
         };
-        let sorter = |index| room.sorter(index, memory);
+        let sorter = |_| room.sorter(memory);
         let entries = table.secondary.iter().map(sorter).collect();
         let tree = ClusteredTree(table.clone());
         let loader = Loader::new(tree, room.fill_factor_pct)?.with_helper();
@@ -339,7 +339,7 @@ impl TableLoad {
             true => self.room.memory,
             false => self.room.memory / 2,
         };
-        let mut sorter = self.room.sorter(&self.table.clustered, memory);
+        let mut sorter = self.room.sorter(memory);
         self.take_rows_back(&mut sorter)?;
         self.rows = Rows::Sorting(sorter);
         Ok(())

@@ -34,6 +34,6 @@ pub use orphans::find_orphans;
 pub use range::records_in_range;
 pub use rebuild::NewTable;
 pub use rowlock::lock_search_key;
-pub use sorter::{SortHelpers, remove_leftovers};
+pub use sorter::SortHelpers;
 pub use version::{AfterCut, Cuts, read_leaf, row_record};
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

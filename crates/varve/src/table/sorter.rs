@@ -13,8 +13,8 @@
 //!
 //! - **SORT-1** Keys come in the order of their bytes; a key that another one begins with comes before it.
 //! - **SORT-2** What is read back from the file has the checksum with which it was written.
-//! - **SORT-3** The file is gone when the sorter, or what it became, is dropped; what a crash leaves has a
-//!   name by which [`remove_leftovers`] knows it. It is never synced: it means nothing to another process.
+//! - **SORT-3** The file has no name, and is gone when the sorter, or what it became, is dropped, or the
+//!   process dies. It is never synced: it means nothing to another process.
 //! - **SORT-4** A run counts when it is written whole. A failure leaves the records in memory, and whatever
 //!   failed may be tried again. A helper's failure is heard of with the next run, or at the end.
 //!
@@ -31,19 +31,19 @@ mod spill;
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::{GoingOn, Result};
-use crate::io::{Disk, DiskFile, OpenMode};
+use crate::io::{Disk, DiskFile, create_nameless};
 use merge::Source;
 use spill::{Batch, Spill};
 
 pub use merge::Sorted;
 pub use spill::SortHelpers;
 
-/// What the name of a sorter's file begins with.
-pub const SORT_FILE_PREFIX: &str = "varve.sort-";
+/// What the name of a sorter's file begins with while it has one, and in messages.
+const SORT_FILE_PREFIX: &str = "varve.sort-";
 
 /// Bytes of a block, with its header, between these; unless it is one record that is longer.
 const SMALLEST_BLOCK: usize = 4 << 10;
@@ -140,7 +140,7 @@ fn compare_behind(skipped: usize, a: Place, a_bytes: &[u8], b: Place, b_bytes: &
 /// Takes records in any order, and has them sorted.
 pub struct Sorter {
     disk: Arc<dyn Disk>,
-    path: PathBuf,
+    dir: PathBuf,
     memory_bytes: usize,
     block_bytes: usize,
     helpers: Option<Arc<SortHelpers>>,
@@ -158,12 +158,11 @@ pub struct Sorter {
 
 impl Sorter {
     /// Sorts in about so many bytes of memory, or what one record takes if that is more. What does not fit
-    /// goes into the file `path`, made when it is first needed and removed when the sorter, or what it
-    /// became, is dropped. No two sorters may have the same; its name begins with [`SORT_FILE_PREFIX`].
-    pub fn new(disk: Arc<dyn Disk>, path: PathBuf, memory_bytes: usize) -> Sorter {
+    /// goes into a file in this directory, made when it is first needed (SORT-3).
+    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, memory_bytes: usize) -> Sorter {
         Sorter {
             disk,
-            path,
+            dir,
             // Places count with 32 bits.
             memory_bytes: memory_bytes.min(u32::MAX as usize),
             block_bytes: (memory_bytes / BLOCKS_IN_MEMORY).clamp(SMALLEST_BLOCK, LARGEST_BLOCK),
@@ -207,11 +206,11 @@ impl Sorter {
         Ok(())
     }
 
-    /// Bytes that were written to the file.
+    /// The file, if there is one, and how many bytes were written to it.
     #[cfg(all(test, not(loom)))]
-    pub fn spilled_bytes(&mut self) -> Result<u64> {
+    pub fn spilled(&mut self) -> Result<Option<(Arc<dyn DiskFile>, u64)>> {
         self.settle()?;
-        Ok(self.file.as_ref().map_or(0, |file| file.len))
+        Ok((self.file.as_ref()).map(|SortFile { file, len }| (file.clone(), *len)))
     }
 
     /// Makes a run of what is in memory, or has a helper do it.
@@ -219,7 +218,10 @@ impl Sorter {
         self.settle()?;
         let file = match self.file.take() {
             Some(file) => file,
-            None => SortFile::create(&self.disk, &self.path)?,
+            None => SortFile {
+                file: create_nameless(&*self.disk, &self.dir, SORT_FILE_PREFIX)?,
+                len: 0,
+            },
         };
         let batch = std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare));
         let spill = Spill::begin(batch, file, self.block_bytes, self.helpers.as_ref());
@@ -259,7 +261,7 @@ impl Sorter {
         while self.runs.len() > at_once {
             let runs = self.runs.drain(..at_once);
             let in_file = |run| Source::in_file(file.file.clone(), run);
-            let mut merged = Sorted::begin(runs.map(in_file).collect(), None)?;
+            let mut merged = Sorted::begin(runs.map(in_file).collect())?;
             let mut run = file.begin_run(self.block_bytes);
             while let Some((key, payload)) = merged.next_record()? {
                 if run.push(key, payload)? {
@@ -291,7 +293,7 @@ impl Sorter {
             let in_file = |run| Source::in_file(file.clone(), run);
             sources.extend(self.runs.into_iter().map(in_file));
         }
-        Sorted::begin(sources, self.file)
+        Sorted::begin(sources)
     }
 }
 
@@ -329,21 +331,12 @@ impl RunWriter<'_> {
 
 /// The file with the runs.
 struct SortFile {
-    disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     /// Where the next run begins.
     len: u64,
 }
 
 impl SortFile {
-    fn create(disk: &Arc<dyn Disk>, path: &Path) -> Result<SortFile> {
-        Ok(SortFile {
-            disk: disk.clone(),
-            file: disk.open(path, OpenMode::CreateNew)?,
-            len: 0,
-        })
-    }
-
     fn begin_run(&mut self, block_bytes: usize) -> RunWriter<'_> {
         RunWriter {
             block: vec![0; BLOCK_HEADER],
@@ -364,21 +357,4 @@ impl SortFile {
         block.truncate(BLOCK_HEADER);
         Ok(end)
     }
-}
-
-impl Drop for SortFile {
-    fn drop(&mut self) {
-        // SORT-3. If it can't be removed, it is a leftover.
-        let _ = self.disk.remove(self.file.path());
-    }
-}
-
-/// Removes the files that sorters of an earlier process left in this directory (SORT-3).
-pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
-    for entry in disk.list(dir)? {
-        if !entry.is_dir && entry.name.starts_with(SORT_FILE_PREFIX) {
-            disk.remove(&dir.join(entry.name))?;
-        }
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Sorting against a sorted `Vec`, with and without a file; a file that is damaged at any of its bytes; and
 //! what becomes of the file when the disk is full.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -10,17 +10,24 @@ use proptest::prelude::*;
 
 use super::sorter::*;
 use crate::base::{Error, Result};
+use crate::io::RealDisk;
 use crate::io::meddled::{MeddledDisk, Meddler};
-use crate::io::{Disk, OpenMode, RealDisk};
 
 type Record = (Vec<u8>, Vec<u8>);
 
-fn file_in(dir: &Path) -> PathBuf {
-    dir.join(format!("{SORT_FILE_PREFIX}1"))
+fn sorter_in(dir: &Path, memory_bytes: usize) -> Sorter {
+    Sorter::new(Arc::new(RealDisk), dir.into(), memory_bytes)
 }
 
-fn sorter_in(dir: &Path, memory_bytes: usize) -> Sorter {
-    Sorter::new(Arc::new(RealDisk), file_in(dir), memory_bytes)
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+/// How many files of this process are in the directory, or were as long as they had a name.
+fn open_files(dir: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    let files = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    files.filter(|file| file.starts_with(dir)).count()
 }
 
 fn push_all(sorter: &mut Sorter, records: &[Record]) -> Result<()> {
@@ -49,15 +56,15 @@ fn check(records: &[Record], memory_bytes: usize) -> u64 {
 
 fn check_by(records: &[Record], sorter: impl FnOnce(&Path) -> Sorter) -> u64 {
     let dir = tempfile::tempdir().unwrap();
-    let path = file_in(dir.path());
     let mut sorter = sorter(dir.path());
     push_all(&mut sorter, records).unwrap();
-    let spilled_bytes = sorter.spilled_bytes().unwrap();
-    assert_eq!(path.exists(), spilled_bytes > 0);
+    let spilled_bytes = sorter.spilled().unwrap().map_or(0, |(_, bytes)| bytes);
+    assert_eq!(open_files(dir.path()), usize::from(spilled_bytes > 0));
+    assert!(is_empty(dir.path()), "SORT-3");
     let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
     assert!(found.is_sorted_by_key(|(key, _)| key), "SORT-1");
     assert_eq!(by_payload_too(found), by_payload_too(records.to_vec()));
-    assert!(!path.exists(), "SORT-3");
+    assert_eq!(open_files(dir.path()), 0, "SORT-3");
     spilled_bytes
 }
 
@@ -162,7 +169,8 @@ fn a_sorter_that_is_given_up_leaves_no_file() {
         let mut sorter = sorter_in(dir.path(), 512 << 10).with_helpers(&helpers);
         push_all(&mut sorter, &all).unwrap();
         drop(sorter);
-        assert!(!file_in(dir.path()).exists(), "SORT-3");
+        assert!(is_empty(dir.path()), "SORT-3");
+        assert_eq!(open_files(dir.path()), 0, "SORT-3");
     }
 }
 
@@ -177,22 +185,20 @@ fn many_runs_are_merged_in_several_passes() {
     push_all(&mut sorter, &all).unwrap();
     let refused = sorter.finish(&|| Err(Error::Interrupted)).map(drop);
     assert!(matches!(refused, Err(Error::Interrupted)));
-    assert!(!file_in(dir.path()).exists(), "SORT-3");
 }
 
 /// SORT-2, of headers and data.
 #[test]
 fn a_damaged_byte_is_found() {
     let dir = tempfile::tempdir().unwrap();
-    let path = file_in(dir.path());
     let records = records(600, 20);
     let mut file_len = 1;
     let mut at = 0;
     while at < file_len {
         let mut sorter = sorter_in(dir.path(), 8 << 10);
         push_all(&mut sorter, &records).unwrap();
-        file_len = sorter.spilled_bytes().unwrap();
-        let file = RealDisk.open(&path, OpenMode::Existing).unwrap();
+        let file;
+        (file, file_len) = sorter.spilled().unwrap().unwrap();
         let mut byte = [0];
         file.read_at(&mut byte, at).unwrap();
         file.write_at(&[byte[0] ^ (1 << (at % 8))], at).unwrap();
@@ -202,8 +208,8 @@ fn a_damaged_byte_is_found() {
             .map(drop)
             .unwrap_err();
         assert!(matches!(refused, Error::CorruptFile { .. }), "{refused}");
-        assert!(refused.to_string().contains(SORT_FILE_PREFIX), "{refused}");
-        assert!(!path.exists(), "SORT-3");
+        let dir = dir.path().to_str().unwrap();
+        assert!(refused.to_string().contains(dir), "{refused}");
         // The first blocks' headers whole, and then here and there.
         at += if at < 20 { 1 } else { 97 };
     }
@@ -216,8 +222,8 @@ fn damage_stays_damage() {
     let dir = tempfile::tempdir().unwrap();
     let mut sorter = sorter_in(dir.path(), 64 << 10);
     push_all(&mut sorter, &records(20_000, 20)).unwrap();
-    let last = sorter.spilled_bytes().unwrap() - 1;
-    let file = (RealDisk.open(&file_in(dir.path()), OpenMode::Existing)).unwrap();
+    let (file, len) = sorter.spilled().unwrap().unwrap();
+    let last = len - 1;
     let mut sorted = sorter.finish(&|| Ok(())).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, last).unwrap();
@@ -263,16 +269,16 @@ fn check_full_disk(
     tries_again: bool,
 ) {
     let dir = tempfile::tempdir().unwrap();
-    let path = file_in(dir.path());
     let full = Arc::new(Full::default());
     full.is_full.store(true, Relaxed);
     let disk = MeddledDisk::new(full.clone());
-    let mut sorter = Sorter::new(disk, path.clone(), memory_bytes).with_helpers(helpers);
+    let mut sorter = Sorter::new(disk, dir.path().into(), memory_bytes).with_helpers(helpers);
     let mut refused = 0;
     for (key, payload) in records {
         while let Err(e) = sorter.push(key, payload) {
             assert!(matches!(e, Error::NoSpace { .. }), "{e}");
-            assert!(path.exists());
+            let name = dir.path().to_str().unwrap();
+            assert!(e.to_string().contains(name), "{e}");
             refused += 1;
             full.is_full.store(false, Relaxed);
         }
@@ -287,23 +293,6 @@ fn check_full_disk(
     } else {
         drop(sorter);
     }
-    assert!(!path.exists(), "SORT-3");
-}
-
-#[test]
-fn what_a_crash_left_is_removed_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = file_in(dir.path());
-    let other = dir.path().join("varve.sorted");
-    for path in [&path, &other] {
-        std::fs::write(path, "of an earlier process").unwrap();
-    }
-    // A file that is not this sorter's stays.
-    let mut sorter = sorter_in(dir.path(), 0);
-    sorter.push(b"b", b"").unwrap();
-    sorter.push(b"a", b"").unwrap_err();
-    drop(sorter);
-    assert!(path.exists());
-    remove_leftovers(&RealDisk, dir.path()).unwrap();
-    assert!(!path.exists() && other.exists());
+    assert!(is_empty(dir.path()), "SORT-3");
+    assert_eq!(open_files(dir.path()), 0, "SORT-3");
 }

@@ -17,6 +17,7 @@
 mod locks;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -151,6 +152,7 @@ pub struct Transaction {
     interrupt: Option<Arc<AtomicBool>>,
     /// Is told how far its long statements have come.
     watch: Option<Watch>,
+    sort_directory: Option<PathBuf>,
     pub(crate) scratch: Scratch,
     /// Rows come in the order of their keys: the index, and the leaf that took the last one.
     pub(crate) run: Option<(IndexId, LeafHint)>,
@@ -193,6 +195,7 @@ impl Transaction {
             own_interrupt: Some(interrupt),
             interrupt: None,
             watch: None,
+            sort_directory: None,
             scratch,
             run: None,
         }

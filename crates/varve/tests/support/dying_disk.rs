@@ -88,7 +88,8 @@ struct DyingFile {
 
 impl Disk for DyingDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
-        self.alive("open", path, i64::from(mode == OpenMode::CreateNew))?;
+        let creates = matches!(mode, OpenMode::CreateNew | OpenMode::CreatePrivate);
+        self.alive("open", path, i64::from(creates))?;
         let file = RealDisk.open(path, mode)?;
         let disk = self.clone();
         Ok(Arc::new(DyingFile { file, disk }))

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
-use super::{BLOCK_HEADER, MOST_DATA, Place, SortFile, compare};
+use super::{BLOCK_HEADER, MOST_DATA, Place, compare};
 use crate::base::{Error, Result};
 use crate::io::DiskFile;
 
@@ -137,12 +137,10 @@ pub struct Sorted {
     winner: usize,
     /// The winner's record was handed out.
     is_taken: bool,
-    /// Is removed with this (SORT-3).
-    _file: Option<SortFile>,
 }
 
 impl Sorted {
-    pub(super) fn begin(mut sources: Vec<Source>, file: Option<SortFile>) -> Result<Sorted> {
+    pub(super) fn begin(mut sources: Vec<Source>) -> Result<Sorted> {
         sources.iter_mut().try_for_each(Source::advance)?;
         let n = sources.len();
         let mut losers = vec![0; n];
@@ -160,7 +158,6 @@ impl Sorted {
             losers,
             winner: winners[1],
             is_taken: false,
-            _file: file,
         })
     }
 

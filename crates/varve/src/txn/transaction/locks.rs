@@ -1,5 +1,6 @@
 //! The locks that a transaction takes: on rows, gaps and tables.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -138,6 +139,16 @@ impl Transaction {
     /// statistics, which are given this transaction.
     pub fn set_watch(&mut self, watch: Option<Watch>) {
         self.watch = watch;
+    }
+
+    /// Where what it builds and loads is sorted, if memory is not enough for that: in this directory, in a
+    /// file without a name. `None`: where `Options::sort_directory` says.
+    pub fn set_sort_directory(&mut self, directory: Option<PathBuf>) {
+        self.sort_directory = directory;
+    }
+
+    pub(crate) fn sort_directory(&self) -> Option<&Path> {
+        self.sort_directory.as_deref()
     }
 
     pub(crate) fn watch(&self) -> Option<&Watch> {
