@@ -1,5 +1,6 @@
 //! What every layer shares: ids, `Lsn`, errors, metrics, logging. No I/O.
 
+mod crowd;
 mod durations;
 mod error;
 mod hash;
@@ -16,6 +17,7 @@ mod together;
 pub mod varint;
 mod xid;
 
+pub use crowd::Crowd;
 pub use durations::Durations;
 pub use error::{BadForeignKey, Error, NoParent, ReferenceError, Result};
 pub use hash::fnv1a;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, GoingOn, Meter, Phase, Result, TrxId};
+use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, TrxId};
 use crate::btree::Loader;
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
@@ -219,11 +219,16 @@ fn fill(
     going_on: &(dyn Fn() -> Result<()> + Sync),
 ) -> Result<Option<Duplicate>> {
     let mut sorters = sorters(indexes, room);
+    let mut crowd = Crowd::begin();
     let rows = sort_entries(table, indexes, &mut sorters, seen, going_on)?;
     let entries = rows * indexes.len() as u64;
     let meter = Meter::begin(seen.watch(), Phase::Fill, entries, ASKED_EVERY as u64);
     let work = indexes.iter().zip(sorters).collect();
-    let done = by_two_threads(work, &meter, |(index, sorter)| {
+    let threads = match crowd.is_dense() {
+        true => 1,
+        false => 2,
+    };
+    let done = by_threads(threads, work, &meter, |(index, sorter)| {
         let found = load(index, sorter, room.fill_factor_pct, &meter, going_on)?;
         Ok(found.map(|key| (index.name.clone(), key)))
     })?;
@@ -280,15 +285,16 @@ impl Drop for Build {
     }
 }
 
-/// Does all pieces of work, two at the same time, and returns what came of them, in their order. The first
-/// error ends it when the pieces at hand are done. What the other thread adds to the meter is told of while
-/// it is waited for.
-pub(super) fn by_two_threads<W: Send, R: Send>(
+/// Does all pieces of work, `most` at the same time, of which there may be two, and returns what came of
+/// them, in their order. The first error ends it when the pieces at hand are done. What the other thread adds
+/// to the meter is told of while it is waited for.
+pub(super) fn by_threads<W: Send, R: Send>(
+    most: usize,
     work: Vec<W>,
     meter: &Meter,
     piece: impl Fn(W) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    let is_alone = work.len() < 2;
+    let is_alone = work.len().min(most) < 2;
     let work = Mutex::new(work.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
     let has_failed = AtomicBool::new(false);

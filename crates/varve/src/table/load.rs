@@ -68,7 +68,7 @@ use crate::row::{Datum, RowRef};
 use crate::txn::{Counters, Transaction, TrxNumber};
 use crate::undo::UndoKind;
 
-use super::build::{ASKED_EVERY, BuildRoom, by_two_threads, check_interrupt, check_key};
+use super::build::{ASKED_EVERY, BuildRoom, by_threads, check_interrupt, check_key};
 use super::bulk::move_counter;
 use super::external::{LoadedChains, row_limit, row_with_external_columns};
 use super::sorter::Sorter;
@@ -623,7 +623,7 @@ fn load_trees<'t>(
     meter: &Meter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<(&'t OpenIndex, Duplicate)>> {
-    let done = by_two_threads(work, meter, |(index, sorter)| {
+    let done = by_threads(2, work, meter, |(index, sorter)| {
         let found = match sorter {
             Work::Rows(sorter) => load_rows(index, sorter, fill_factor_pct, meter, interrupt)?,
             Work::Entries(sorter) => {

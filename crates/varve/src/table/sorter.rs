@@ -19,7 +19,8 @@
 //!   failed may be tried again. A helper's failure is heard of with the next run, or at the end.
 //!
 //! A sorter that has helpers (`spill.rs`) gathers records in one half of its memory while a helper sorts what
-//! is in the other half and writes that run; if all helpers are busy it does so itself.
+//! is in the other half and writes that run. It does so itself if all helpers are busy, or others need the
+//! processors (`base/crowd.rs`).
 //!
 //! Merging takes a block of memory for each run. If memory has no room for those of all runs, as many as it
 //! has room for become one, until it has: that takes one pass more over the data if they are more than M × M
@@ -34,7 +35,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::base::{GoingOn, Result};
+use crate::base::{Crowd, GoingOn, Result};
 use crate::io::{Disk, DiskFile, create_nameless};
 use merge::Source;
 use spill::{Batch, Spill};
@@ -144,6 +145,7 @@ pub struct Sorter {
     memory_bytes: usize,
     block_bytes: usize,
     helpers: Option<Arc<SortHelpers>>,
+    crowd: Crowd,
     /// The records that came last.
     batch: Batch,
     /// Those before, until they are a run.
@@ -167,6 +169,7 @@ impl Sorter {
             memory_bytes: memory_bytes.min(u32::MAX as usize),
             block_bytes: (memory_bytes / BLOCKS_IN_MEMORY).clamp(SMALLEST_BLOCK, LARGEST_BLOCK),
             helpers: None,
+            crowd: Crowd::begin(),
             batch: Batch::default(),
             spill: None,
             file: None,
@@ -224,7 +227,9 @@ impl Sorter {
             },
         };
         let batch = std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare));
-        let spill = Spill::begin(batch, file, self.block_bytes, self.helpers.as_ref());
+        let is_dense = self.crowd.is_dense();
+        let helpers = self.helpers.as_ref().filter(|_| !is_dense);
+        let spill = Spill::begin(batch, file, self.block_bytes, helpers);
         let is_away = spill.is_away();
         self.spill = Some(spill);
         match is_away {
