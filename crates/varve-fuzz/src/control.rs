@@ -46,7 +46,10 @@ pub fn run(data: &[u8]) {
         let again = again.control();
         // CTL-3.
         assert!((want.next_space..=want.next_space.saturating_add(16)).contains(&again.next_space));
-        want.next_space = again.next_space;
+        assert!((want.next_table..=want.next_table.saturating_add(16)).contains(&again.next_table));
+        assert!((want.next_index..=want.next_index.saturating_add(64)).contains(&again.next_index));
+        (want.next_space, want.next_table) = (again.next_space, again.next_table);
+        want.next_index = again.next_index;
         assert_eq!(again, want);
     }
 }

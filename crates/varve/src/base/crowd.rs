@@ -74,7 +74,11 @@ mod tests {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..processors() * 4 {
-                scope.spawn(|| while !is_over.load(Relaxed) {});
+                scope.spawn(|| {
+                    while !is_over.load(Relaxed) {
+                        black_box(0);
+                    }
+                });
             }
             let mut crowd = Crowd::begin();
             spin_for(Duration::from_millis(300));

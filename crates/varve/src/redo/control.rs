@@ -6,11 +6,13 @@
 //! - **CTL-1** At any moment at least one copy is complete, and the newest complete copy is the last one
 //!   whose write returned, or the one that was being written.
 //! - **CTL-2** The file's name is durable before `create` returns.
-//! - **CTL-3** Tablespace ids from `next_space` on, as the newest copy has it, were never given. It is a few
-//!   ahead of the next one after every write, so that drawing one for an undo tablespace that is truncated
-//!   mostly writes nothing.
+//! - **CTL-3** Ids from `next_table`, `next_index` and `next_space` on, as the newest copy has them, were
+//!   never given. They are a few ahead of the next ones after every write, so that drawing some, for a
+//!   table that is made or emptied or for an undo tablespace that is truncated, mostly writes nothing: the
+//!   sync would wait for all that the disk is doing.
 //! - **CTL-4** If a copy is not whole it may be the newest one. What was given since the other one was
-//!   written is not given again: the ids of one table, its indexes, and the tablespaces up to the next write.
+//!   written is not given again: the ids of one table and its indexes, whose drawing wrote it, and those up
+//!   to the next write. Nor is it known that nothing came after a clean shutdown: the redo is read.
 //! - **CTL-5** No file is of a newer format version than the newest copy. An older program refuses a file
 //!   with a copy that is newer than itself, so the first thing that is written to an older database is this
 //!   file ([`ControlFile::upgrade`]).
@@ -38,8 +40,10 @@ const FILE_BYTES: u64 = 8192;
 const LAST_ID: u64 = u64::MAX >> 1;
 /// Of a write. A copy with a later one is refused: none can come after it.
 const LAST_SEQUENCE: u64 = u64::MAX - 1;
-/// Tablespace ids that may be given until the next write (CTL-3).
+/// Ids that may be given until the next write (CTL-3).
 const SPARE_SPACES: u32 = 16;
+const SPARE_TABLES: u64 = 16;
+const SPARE_INDEXES: u64 = 64;
 /// More ids of indexes than one table has (CTL-4).
 const INDEXES_PASSED: u64 = 1024;
 
@@ -59,6 +63,27 @@ pub struct Control {
     pub next_space: u32,
     pub next_table: u64,
     pub next_index: u64,
+}
+
+impl Control {
+    /// What is written (CTL-3). The last ids can't be drawn ahead.
+    fn with_ids_ahead(&self) -> Control {
+        let space = self.next_space.saturating_add(SPARE_SPACES);
+        let ahead = |next: u64, spare| next.saturating_add(spare).min(LAST_ID).max(next);
+        Control {
+            next_space: space.min(TEMP_SPACE.0).max(self.next_space),
+            next_table: ahead(self.next_table, SPARE_TABLES),
+            next_index: ahead(self.next_index, SPARE_INDEXES),
+            ..*self
+        }
+    }
+
+    /// CTL-3: whether all ids that were given are from before those that `written` would give next.
+    fn gives_no_more_than(&self, written: &Control) -> bool {
+        self.next_space <= written.next_space
+            && self.next_table <= written.next_table
+            && self.next_index <= written.next_index
+    }
 }
 
 /// What a copy says, with its sequence number and its format version.
@@ -97,10 +122,10 @@ pub struct ControlFile {
 }
 
 struct ControlState {
-    /// As the newest copy has it, but for the tablespace ids that were drawn since.
+    /// As the newest copy has it, but for the ids that were drawn since.
     control: Control,
-    /// Tablespace ids from here on are not to be given before they are written (CTL-3).
-    spaces_end: u32,
+    /// As the newest copy has it: ids from here on are not to be given before they are written (CTL-3).
+    ends: Control,
     sequence: u64,
     /// Index of the newest copy.
     newest: usize,
@@ -120,7 +145,7 @@ impl ControlFile {
             file,
             state: Mutex::new(ControlState {
                 control,
-                spaces_end: control.next_space,
+                ends: control,
                 sequence: 1,
                 newest: 0,
                 oldest_version: FORMAT_VERSION,
@@ -144,8 +169,8 @@ impl ControlFile {
             match copy {
                 Ok(Some(copy)) if best.as_ref().is_none_or(|b| b.sequence < copy.sequence) => {
                     best = Some(ControlState {
-                        spaces_end: copy.control.next_space,
                         control: copy.control,
+                        ends: copy.control,
                         sequence: copy.sequence,
                         newest,
                         oldest_version,
@@ -166,7 +191,7 @@ impl ControlFile {
         if let Some(e) = &refusal {
             damaged(e);
             pass_over(&mut state.control);
-            state.spaces_end = state.control.next_space;
+            state.ends = state.control;
         }
         Ok(ControlFile {
             file: disk.open(&path, OpenMode::Existing)?,
@@ -195,9 +220,14 @@ impl ControlFile {
 
     /// Takes an id for a table, so many for indexes, and one for a tablespace.
     pub fn draw_ids(&self, indexes: u64) -> Result<(u64, u64, u32)> {
-        let mut drawn = Err(Error::invalid("not drawn"));
-        self.update(|control| drawn = draw_ids(control, indexes))?;
-        drawn
+        let mut state = self.state.lock();
+        let mut control = state.control;
+        let drawn = draw_ids(&mut control, indexes)?;
+        match control.gives_no_more_than(&state.ends) {
+            true => state.control = control,
+            false => self.write(&mut state, |written| *written = control)?,
+        }
+        Ok(drawn)
     }
 
     /// Takes an id for a tablespace that is no table's. Notes how long others were kept from the file.
@@ -205,7 +235,7 @@ impl ControlFile {
         let mut state = self.state.lock();
         let _held = held.begin();
         let id = state.control.next_space;
-        if id < state.spaces_end {
+        if id < state.ends.next_space {
             state.control.next_space += 1;
             return Ok(SpaceId(id));
         }
@@ -223,24 +253,18 @@ impl ControlFile {
     fn write(&self, state: &mut ControlState, change: impl FnOnce(&mut Control)) -> Result<()> {
         let mut control = state.control;
         change(&mut control);
-        // CTL-3. The last ids can't be drawn ahead.
-        let spaces_end = control.next_space.saturating_add(SPARE_SPACES);
-        let spaces_end = spaces_end.min(TEMP_SPACE.0).max(control.next_space);
+        let ends = control.with_ids_ahead();
         let (sequence, target) = (state.sequence + 1, 1 - state.newest);
         if sequence > LAST_SEQUENCE {
             let what = "numbers of writes of the control file: dump the data and load it into a new database";
             return Err(Error::NoSpace { what: what.into() });
         }
-        let written = Control {
-            next_space: spaces_end,
-            ..control
-        };
         self.file
-            .write_at(&encode(&written, sequence), COPY_OFFSETS[target])?;
+            .write_at(&encode(&ends, sequence), COPY_OFFSETS[target])?;
         self.file.sync()?;
         *state = ControlState {
             control,
-            spaces_end,
+            ends,
             sequence,
             newest: target,
             ..*state
@@ -321,14 +345,19 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<Copied> {
 /// CTL-4.
 fn pass_over(control: &mut Control) {
     let Control {
+        clean_shutdown,
         next_table,
         next_index,
         next_space,
         ..
     } = control;
+    // The other copy may be from when the database was opened again.
+    *clean_shutdown = false;
     // The end of the ids is where it was: drawing one is refused there.
-    *next_table = next_table.saturating_add(1).min(LAST_ID);
-    *next_index = next_index.saturating_add(INDEXES_PASSED).min(LAST_ID);
+    let tables = 1 + SPARE_TABLES;
+    let indexes = INDEXES_PASSED + SPARE_INDEXES;
+    *next_table = next_table.saturating_add(tables).min(LAST_ID);
+    *next_index = next_index.saturating_add(indexes).min(LAST_ID);
     let space = next_space.saturating_add(1 + SPARE_SPACES);
     *next_space = space.min(TEMP_SPACE.0).max(*next_space);
 }
@@ -400,19 +429,18 @@ mod tests {
                 checkpoint: Lsn(checkpoint),
                 clean_shutdown: false,
                 files_match: false,
-                next_space: sample().next_space + SPARE_SPACES,
                 ..sample()
             };
-            assert_eq!(read, expected);
+            assert_eq!(read, expected.with_ids_ahead());
         }
     }
 
     /// CTL-3: at any moment a crash would leave a file that gives none of the ids again, and few of them cost
     /// a write.
     #[test]
-    fn a_tablespace_id_is_drawn_once() {
+    fn an_id_is_drawn_once() {
         let dir = tempfile::tempdir().unwrap();
-        let mut last = 0;
+        let (mut last, mut last_table, mut last_index) = (0, 0, 0);
         for _ in 0..3 {
             let control = match last {
                 0 => ControlFile::create(&RealDisk, dir.path(), sample()).unwrap(),
@@ -421,16 +449,27 @@ mod tests {
             let written = control.state.lock().sequence;
             for n in 0..2 * SPARE_SPACES {
                 let id = match n % 5 {
-                    4 => control.draw_ids(1).unwrap().2,
+                    4 => {
+                        let (table, index, space) = control.draw_ids(40).unwrap();
+                        assert!(table > last_table && index > last_index);
+                        (last_table, last_index) = (table, index + 39);
+                        space
+                    }
                     _ => control.draw_space_id(&Durations::default()).unwrap().0,
                 };
                 assert!(id > last && (n == 0 || id == last + 1), "{id} after {last}");
                 last = id;
                 let read = ControlFile::open(&RealDisk, dir.path(), &mut |_| {}).unwrap();
-                assert!(read.control().next_space > id, "CTL-3");
+                let read = read.control();
+                assert!(read.next_space > id, "CTL-3");
+                assert!(
+                    read.next_table > last_table && read.next_index > last_index,
+                    "CTL-3"
+                );
             }
+            // The first one; then more indexes than are spare are drawn by each other table.
             let writes = control.state.lock().sequence - written;
-            assert_eq!(writes, u64::from(2 * SPARE_SPACES / 5) + 1);
+            assert!((3..=5).contains(&writes), "{writes}");
         }
     }
 
