@@ -630,8 +630,11 @@ int ha_varve::prepare_range_scan(const key_range *begin, const key_range *end)
   return 0;
 }
 
+// The index that has the rows is the active one: performance_schema counts for it what changes a row that was
+// found in this way.
 int ha_varve::rnd_init(bool scan)
 {
+  active_index= table_share->primary_key;
   m_scan_starts= scan;
   if (table_share->sequence)
     if (int error= begin_unannounced())
@@ -641,6 +644,7 @@ int ha_varve::rnd_init(bool scan)
 
 int ha_varve::rnd_end()
 {
+  active_index= MAX_KEY;
   m_mrr.dsmrr_close();
   leave_unannounced();
   return 0;
