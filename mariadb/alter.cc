@@ -322,6 +322,9 @@ int ha_varve::greatest_counted(ulonglong *greatest)
     const bool falls= table->key_info[index].key_part->key_part_flag & HA_REVERSE_SORT;
     error= falls ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
     Field *const counted= table->found_next_number_field;
+    // A floating-point value may be greater than all that move the counter.
+    while (!error && counted->val_real() > double(counted->get_max_int_value()))
+      error= falls ? ha_index_next(table->record[0]) : ha_index_prev(table->record[0]);
     if (!error && (counted->val_int() > 0 || (counted->flags & UNSIGNED_FLAG)))
       *greatest= ulonglong(counted->val_int());
     ha_index_end();

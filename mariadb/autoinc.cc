@@ -7,6 +7,14 @@
 
 using namespace varve_plugin;
 
+// Whether the value of a row moves the counter: not below zero, nor where a floating-point type lacks integers.
+static bool moves_counter(Field *counted, ulonglong *value)
+{
+  const longlong number= counted->val_int();
+  *value= ulonglong(number);
+  return (number > 0 || (counted->flags & UNSIGNED_FLAG)) && *value <= counted->get_max_int_value();
+}
+
 // INSERT ... SELECT and REPLACE move the counter past the value of a row that is a duplicate, as InnoDB does.
 // (INSERT doesn't.)
 void ha_varve::count_refused()
@@ -23,9 +31,9 @@ void ha_varve::count_refused()
   default:
     return;
   }
-  const longlong value= counted->val_int();
-  if (value > 0 || (counted->flags & UNSIGNED_FLAG))
-    varve_table_raise_auto_increment(m_table, ulonglong(value) + 1);
+  ulonglong value;
+  if (moves_counter(counted, &value))
+    varve_table_raise_auto_increment(m_table, value + 1);
 }
 
 // The first number beyond `value` that is `offset` modulo `step`; the greatest number if there is none.
@@ -44,10 +52,11 @@ void ha_varve::count_written(const uchar *record)
     return;
   const my_ptrdiff_t place= record - table->record[0];
   counted->move_field_offset(place);
-  const longlong value= counted->val_int();
+  ulonglong value;
+  const bool moves= moves_counter(counted, &value);
   counted->move_field_offset(-place);
-  if (value > 0 || (counted->flags & UNSIGNED_FLAG))
-    varve_table_raise_auto_increment(m_table, next_of(ulonglong(value), m_counter_step, m_counter_offset));
+  if (moves)
+    varve_table_raise_auto_increment(m_table, next_of(value, m_counter_step, m_counter_offset));
 }
 
 // How the statement draws values of the counter: varve_autoinc_lock_mode, as InnoDB reads its own.

@@ -84,11 +84,7 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   if (m_system_time.describe(form, m_column_of_field))
     def.system_time= &m_system_time;
   if (const Field *counted= form->found_next_number_field)
-  {
-    if (counted->real_type() == MYSQL_TYPE_FLOAT || counted->real_type() == MYSQL_TYPE_DOUBLE)
-      return refuse("AUTO_INCREMENT on FLOAT and DOUBLE");
     def.auto_increment= m_column_of_field[counted->field_index];
-  }
   return 0;
 }
 

@@ -739,8 +739,8 @@ impl Drop for Claim {
     }
 }
 
-/// The value of an integer (or, as MariaDB allows it, a floating-point) AUTO_INCREMENT column, if it is above
-/// zero.
+/// The value of an AUTO_INCREMENT column, if it is above zero. A floating-point one counts as the integer next
+/// to it, as far as its type has all integers.
 fn positive_integer(ty: ColumnType, datum: &[u8]) -> Option<u64> {
     let value = match ty {
         ColumnType::Int { bytes, signed } => {
@@ -750,9 +750,21 @@ fn positive_integer(ty: ColumnType, datum: &[u8]) -> Option<u64> {
             let negative = signed && value >> (8 * u32::from(bytes) - 1) & 1 == 1;
             if negative { 0 } else { value }
         }
-        ColumnType::Float => f32::from_le_bytes(datum.try_into().ok()?) as u64,
-        ColumnType::Double => f64::from_le_bytes(datum.try_into().ok()?) as u64,
+        ColumnType::Float => {
+            let value = f32::from_le_bytes(datum.try_into().ok()?);
+            exact_integer(value.into(), f32::MANTISSA_DIGITS)
+        }
+        ColumnType::Double => {
+            let value = f64::from_le_bytes(datum.try_into().ok()?);
+            exact_integer(value, f64::MANTISSA_DIGITS)
+        }
         _ => 0,
     };
     (value > 0).then_some(value)
+}
+
+/// The integer next to a number; 0 if that has more than so many bits, or is below zero.
+fn exact_integer(value: f64, bits: u32) -> u64 {
+    let value = value.round_ties_even() as u64;
+    if value <= 1 << bits { value } else { 0 }
 }

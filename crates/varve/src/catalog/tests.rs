@@ -263,7 +263,7 @@ fn validate_says_what_is_wrong() {
         (indexes, "65 indexes"),
         (ok().auto_increment("a"), "not the first column of an index"),
         (ok().auto_increment("c"), "AUTO_INCREMENT names column c"),
-        (ok().auto_increment("b"), "is no integer"),
+        (ok().auto_increment("b"), "is no number"),
         (
             with(|d| d.columns[1].id = 1),
             "column b has no id of its own",

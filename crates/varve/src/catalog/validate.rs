@@ -248,9 +248,13 @@ impl TableDef {
             .columns
             .get(at)
             .ok_or("AUTO_INCREMENT names no column")?;
-        if !matches!(column.ty, ColumnType::Int { .. }) {
+        let counts = matches!(
+            column.ty,
+            ColumnType::Int { .. } | ColumnType::Float | ColumnType::Double
+        );
+        if !counts {
             return Err(format!(
-                "AUTO_INCREMENT column {} is no integer",
+                "AUTO_INCREMENT column {} is no number",
                 column.name
             ));
         }
