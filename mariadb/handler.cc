@@ -253,7 +253,9 @@ int ha_varve::external_lock(THD *thd, int type)
   if (type == F_WRLCK)
     m_lock= m_stored_lock= m_skip_locked ? VARVE_EXCLUSIVE_SKIP_LOCKED : VARVE_EXCLUSIVE;
   const int error= begin(thd);
-  return error || thd_sql_command(thd) != SQLCOM_FLUSH ? error : begin_export(thd);
+  // FLUSH TABLES of tables that LOCK TABLES has locked opens them anew, to write.
+  const bool exports= thd_sql_command(thd) == SQLCOM_FLUSH && type == F_RDLCK;
+  return error || !exports ? error : begin_export(thd);
 }
 
 // A statement under LOCK TABLES, or within a stored function or trigger: external_lock was called once for

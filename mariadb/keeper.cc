@@ -59,6 +59,7 @@ std::thread thread;
 
 const char *const statements[]= {
   "SET SESSION sql_mode='NO_ENGINE_SUBSTITUTION', enforce_storage_engine=NULL",
+  "SET SESSION TRANSACTION READ WRITE",
   "CREATE TABLE IF NOT EXISTS mysql.varve_table_stats ("
   "database_name VARCHAR(64) NOT NULL, table_name VARCHAR(199) NOT NULL,"
   "last_update TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,"
