@@ -199,12 +199,49 @@ static bool sets_counter(const Alter_inplace_info *alter)
   return alter->create_info->used_fields & HA_CREATE_USED_AUTO;
 }
 
-// VARCHAR and VARBINARY that take more.
+// Whether all texts of a column have the same bytes under the character set and collation of `to`, and nothing
+// is kept that depends on either: as in InnoDB, but that no index may have the column.
+static bool means_the_same(const TABLE *table, const Field &field, const Column_definition &to)
+{
+  const CHARSET_INFO *const from= field.charset();
+  if ((field.flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG)) || stores_computed(table) ||
+      !Charset(field.charset()).encoding_allows_reinterpret_as(to.charset))
+    return false;
+  switch (field.real_type())
+  {
+  case MYSQL_TYPE_STRING:
+    // Without its spaces, or with them.
+    return field.char_length() == to.char_length && !((from->state ^ to.charset->state) & MY_CS_NOPAD) &&
+           (field.field_length == to.length || from->mbminlen != from->mbmaxlen);
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_BLOB_COMPRESSED:
+    return field.pack_length() == to.pack_length;
+  default:
+    return field.field_length <= to.length && field.char_length() <= to.char_length;
+  }
+}
+
+// VARCHAR and VARBINARY that take more, and texts under another collation.
 bool ha_varve::can_convert_nocopy(const Field &field, const Column_definition &to) const
 {
-  return field.real_type() == MYSQL_TYPE_VARCHAR && to.real_field_type() == MYSQL_TYPE_VARCHAR &&
-         field.stored_in_db() && field.charset() == to.charset && field.field_length <= to.length &&
-         !field.compression_method() && !to.compression_method();
+  if (!field.stored_in_db() || field.type_handler() != to.type_handler() ||
+      field.compression_method() != to.compression_method())
+    return false;
+  switch (field.real_type())
+  {
+  case MYSQL_TYPE_VARCHAR:
+    if (field.charset() == to.charset)
+      return field.field_length <= to.length && !field.compression_method();
+    break;
+  case MYSQL_TYPE_STRING:
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_VARCHAR_COMPRESSED:
+  case MYSQL_TYPE_BLOB_COMPRESSED:
+    break;
+  default:
+    return false;
+  }
+  return field.charset() != to.charset && means_the_same(table, field, to);
 }
 
 // A part of a column that takes more is the same if it holds whole values, or as much of them as before.
@@ -288,7 +325,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   info->used_fields&= ~IN_SERVER_ALONE;
   info->row_type= table_share->row_type;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
-                           ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | REBUILDS);
+                           ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | ALTER_CONVERT_TO | REBUILDS);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
   info->used_fields= used;

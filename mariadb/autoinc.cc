@@ -7,7 +7,8 @@
 
 using namespace varve_plugin;
 
-// Whether the value of a row moves the counter: not below zero, nor where a floating-point type lacks integers.
+// Whether the value of a row moves the counter: not below zero, nor where a floating-point type has not all
+// integers.
 static bool moves_counter(Field *counted, ulonglong *value)
 {
   const longlong number= counted->val_int();

@@ -113,10 +113,17 @@ const COLUMNS: [&str; 6] = [
 
 const DIFFERENCES: &str = "mariadb/mysql-test/differences.md";
 
-/// How a test ended, and what the runner said of it if it failed.
+/// How a test ended, and what the runner said of it if it did not pass.
 struct Ended {
     outcome: Outcome,
     text: String,
+}
+
+impl Ended {
+    /// It takes too long for a run of a whole suite. Asked for by its name it would run.
+    fn is_left_out(&self) -> bool {
+        self.outcome == Outcome::Skipped && self.text.contains("--big-test")
+    }
 }
 
 /// By name and combination, such as `versioning.foreign 'pk'`.
@@ -292,6 +299,7 @@ fn differing(ours: &Run, innodb: &Run) -> BTreeSet<String> {
         let other = innodb.get(*name);
         match ended.outcome {
             Outcome::Passed => false,
+            Outcome::Skipped if ended.is_left_out() => false,
             Outcome::Skipped => other.is_none_or(|other| other.outcome != Outcome::Skipped),
             Outcome::Failed => {
                 let other = other.filter(|other| other.outcome == Outcome::Failed);
@@ -472,7 +480,8 @@ fn baseline(
         Err(_) => Run::new(),
     };
     let open = ours.iter().filter(|(name, ended)| {
-        ended.outcome != Outcome::Passed && (args.again || !run.contains_key(*name))
+        let counts = ended.outcome != Outcome::Passed && !ended.is_left_out();
+        counts && (args.again || !run.contains_key(*name))
     });
     // A test's combinations are run together.
     let tests = open.map(|(name, _)| name.split(' ').next().unwrap_or_default().to_string());
@@ -549,7 +558,10 @@ fn run_suite(
     let succeeded = mtr::stream(workspace, prefix, &all, |line| {
         if let Some((name, outcome)) = mtr::result_of(line) {
             failed = (outcome == Outcome::Failed).then(|| name.clone());
-            let text = String::new();
+            let text = match outcome {
+                Outcome::Skipped => line.rsplit(" ]").next().unwrap_or_default().into(),
+                _ => String::new(),
+            };
             run.insert(name, Ended { outcome, text });
         } else if let Some(ended) = failed.as_ref().and_then(|name| run.get_mut(name)) {
             ended.text += line;
@@ -601,6 +613,7 @@ mod tests {
                 "\u{7}/x/test: in \"/x/a.inc\": exec of '/x/b' --dir=/x/mtr/1\n2026-01-01 1:02:03 0 [Note] x",
             ),
             ("a.skips", Skipped, ""),
+            ("a.big", Skipped, "Test needs --big-test"),
             ("a.new 'x'", Failed, "query 'x' failed"),
         ]);
         let innodb = run(&[
@@ -625,6 +638,7 @@ mod tests {
                 "\u{7}/y/test: in \"/y/a.inc\": exec of '/y/b' --dir=/y/mtr/2\n2026-01-02 1:02:03 0 [Note] x",
             ),
             ("a.skips", Passed, ""),
+            ("a.big", Passed, ""),
         ]);
         let differing: Vec<_> = differing(&ours, &innodb).into_iter().collect();
         let expected = [

@@ -17,13 +17,16 @@ use super::foreign::ForeignKey;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rows {
     Kept,
+    /// Indexes may have gone and come again in between.
+    KeptInSteps,
     Written,
 }
 
 impl TableDef {
     /// This definition with the columns of `to`, in their order, the greatest lengths of their values, and
     /// its indexes. Names of columns may differ; `ColumnNames` has them. Ids, places, foreign keys and the
-    /// comment stay what they are, whatever `to` has.
+    /// comment stay what they are, whatever `to` has. Text of a column without an index may get another
+    /// collation: that its bytes mean the same there the caller knows.
     ///
     /// A column of `to` is the one with its id, whatever it is called; one with another id is new, and
     /// needs a default unless it takes NULL. (If a column that went had this id, it gets one of its own.)
@@ -32,7 +35,7 @@ impl TableDef {
     /// is new. New columns, or another order of them, and new indexes don't come together: rows that an
     /// index is built of are read by the old definition.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
-        let def = self.redefined_in_steps(to)?;
+        let def = self.redefined_with(to, Rows::Kept)?;
         let ids = |def: &TableDef| def.ids(0..def.columns.len());
         match ids(&def) != ids(self) && def.indexes_beyond(self).next().is_some() {
             false => Ok(def),
@@ -85,12 +88,16 @@ impl TableDef {
 
     /// The same where several such changes may lie in between.
     pub(crate) fn redefined_in_steps(&self, to: &TableDef) -> Result<TableDef> {
+        self.redefined_with(to, Rows::KeptInSteps)
+    }
+
+    fn redefined_with(&self, to: &TableDef, rows: Rows) -> Result<TableDef> {
         let refused = |what: String| Err(self.refusal(what));
         if to.defect.is_some() {
             to.validate()?;
         }
         let mut def = self.clone();
-        self.redefine_columns(to, &mut def, Rows::Kept)?;
+        self.redefine_columns(to, &mut def, rows)?;
         if !same_parts((self, &self.primary), (to, &to.primary)) {
             return refused("another primary key".into());
         }
@@ -139,7 +146,7 @@ impl TableDef {
         let comes = |column: &ColumnDef| with_id(&self.columns, column.id).is_none();
         let goes = |own: &ColumnDef| with_id(&to.columns, own.id).is_none();
         let is_stored_otherwise =
-            |column: &ColumnDef| comes(column) || self.begins_to_take_null(column);
+            |column: &ColumnDef| comes(column) || self.begins_to_take_null(column, to, rows);
         if to.columns.iter().any(is_stored_otherwise) || self.columns.iter().any(goes) {
             let Some(version) = self.schema_version.checked_add(1) else {
                 return refused("one more version".into());
@@ -179,9 +186,13 @@ impl TableDef {
                 }
                 Some(at) => {
                     let own = &self.columns[at];
-                    let begins = self.begins_to_take_null(&column);
-                    let is_other = own.nullable != column.nullable && !begins && rows == Rows::Kept;
-                    if !takes_all(own.ty, column.ty) || is_other {
+                    let begins = self.begins_to_take_null(&column, to, rows);
+                    let is_other =
+                        own.nullable != column.nullable && !begins && rows != Rows::Written;
+                    // A new index is built of rows that are read by the old definition.
+                    let is_bare = self.is_bare(own.id, to, rows)
+                        && (rows == Rows::KeptInSteps || !to.has_key_of(own.id, to.all_indexes()));
+                    if !takes_all(own.ty, column.ty, is_bare) || is_other {
                         return refused(format!("another type of column {}", own.name));
                     }
                     (column.added_in, column.default) = (own.added_in, own.default.clone());
@@ -218,15 +229,28 @@ impl TableDef {
         self.indexes.iter().find(is_it)
     }
 
-    /// A column of a table that this one becomes takes NULL, and here it does not. Keys say of their columns
+    /// A column of `to`, which this table becomes, takes NULL, and here it does not. Keys say of their columns
     /// whether they do.
-    fn begins_to_take_null(&self, to: &ColumnDef) -> bool {
-        let at = self.columns.iter().position(|own| own.id == to.id);
-        let Some(at) = at.filter(|&at| to.nullable && !self.columns[at].nullable) else {
-            return false;
-        };
-        let mut parts = self.all_indexes().flat_map(|index| &index.parts);
-        parts.all(|part| part.column != at)
+    fn begins_to_take_null(&self, column: &ColumnDef, to: &TableDef, rows: Rows) -> bool {
+        let own = self.columns.iter().find(|own| own.id == column.id);
+        let begins = own.is_some_and(|own| column.nullable && !own.nullable);
+        begins && self.is_bare(column.id, to, rows)
+    }
+
+    /// No index of this table, which becomes `to`, has the column with this id: in several steps, none that
+    /// stays.
+    fn is_bare(&self, id: u32, to: &TableDef, rows: Rows) -> bool {
+        if rows != Rows::KeptInSteps {
+            return !self.has_key_of(id, self.all_indexes());
+        }
+        let stays = |index: &&IndexDef| self.same_index(to, index).is_some();
+        !to.has_key_of(id, to.indexes.iter().filter(stays).chain([&to.primary]))
+    }
+
+    /// One of these indexes of the table has the column with this id.
+    fn has_key_of<'a>(&self, id: u32, indexes: impl Iterator<Item = &'a IndexDef>) -> bool {
+        let mut parts = indexes.flat_map(|index| &index.parts);
+        parts.any(|part| self.columns.get(part.column).map(|column| column.id) == Some(id))
     }
 
     /// The ids of computed columns that `other` has, too.
@@ -258,8 +282,9 @@ impl TableDef {
     }
 }
 
-/// Whether a column of type `to` takes all that one of type `from` has, stored as it is.
-fn takes_all(from: ColumnType, to: ColumnType) -> bool {
+/// Whether a column of type `to` takes all that one of type `from` has, stored as it is. Nothing depends on
+/// the collation of one that no index has.
+fn takes_all(from: ColumnType, to: ColumnType, is_bare: bool) -> bool {
     use ColumnType::{Bytes, Text};
     match (from, to) {
         (Bytes(from), Bytes(to)) => from <= to,
@@ -268,7 +293,7 @@ fn takes_all(from: ColumnType, to: ColumnType) -> bool {
             Text {
                 collation: other, ..
             },
-        ) => collation == other && from.max_len() <= to.max_len(),
+        ) => (is_bare || collation == other) && from.max_len() <= to.max_len(),
         _ => from == to,
     }
 }

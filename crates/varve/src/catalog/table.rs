@@ -739,8 +739,8 @@ impl Drop for Claim {
     }
 }
 
-/// The value of an AUTO_INCREMENT column, if it is above zero. A floating-point one counts as the integer next
-/// to it, as far as its type has all integers.
+/// The value of an AUTO_INCREMENT column, if it is above zero. A floating-point one counts as the integer
+/// next to it, as far as its type has all integers.
 fn positive_integer(ty: ColumnType, datum: &[u8]) -> Option<u64> {
     let value = match ty {
         ColumnType::Int { bytes, signed } => {
