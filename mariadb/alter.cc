@@ -199,8 +199,8 @@ static bool sets_counter(const Alter_inplace_info *alter)
   return alter->create_info->used_fields & HA_CREATE_USED_AUTO;
 }
 
-// Whether all texts of a column have the same bytes under the character set and collation of `to`, and nothing
-// is kept that depends on either: as in InnoDB, but that no index may have the column.
+// Whether all texts of a column have the same bytes under the character set and collation of `to`, and
+// nothing is kept that depends on either: as in InnoDB, but that no index may have the column.
 static bool means_the_same(const TABLE *table, const Field &field, const Column_definition &to)
 {
   const CHARSET_INFO *const from= field.charset();

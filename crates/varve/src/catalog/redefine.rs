@@ -229,8 +229,8 @@ impl TableDef {
         self.indexes.iter().find(is_it)
     }
 
-    /// A column of `to`, which this table becomes, takes NULL, and here it does not. Keys say of their columns
-    /// whether they do.
+    /// A column of `to`, which this table becomes, takes NULL, and here it does not. Keys say of their
+    /// columns whether they do.
     fn begins_to_take_null(&self, column: &ColumnDef, to: &TableDef, rows: Rows) -> bool {
         let own = self.columns.iter().find(|own| own.id == column.id);
         let begins = own.is_some_and(|own| column.nullable && !own.nullable);
