@@ -1,7 +1,7 @@
 //! What stands behind the key in a leaf record.
 //!
-//! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key in
-//! the entry's key, at whose end it stands (docs/format.md).
+//! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key
+//! in the entry's key, at whose end it stands (docs/format.md).
 //!
 //! An entry whose own key and clustered key are together longer than a key of its page may be is a **long
 //! entry**: its key is their beginning and a hash of both, and the rest of the clustered key stands behind

@@ -436,8 +436,8 @@ impl Codecs<'_> {
         self.own.len() + self.clustered.map_or(0, KeyCodec::len)
     }
 
-    /// Where each part of `key` ends; fewer for a damaged key, which a read of the row will report. Parts that
-    /// are not in the key of a long entry end with its hash, by which all differ.
+    /// Where each part of `key` ends; fewer for a damaged key, which a read of the row will report. Parts
+    /// that are not in the key of a long entry end with its hash, by which all differ.
     fn part_ends(&self, key: &[u8], ends: &mut Vec<usize>) {
         ends.clear();
         if self.own.part_ends(key, 0, ends).is_ok()
