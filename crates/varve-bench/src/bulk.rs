@@ -63,7 +63,7 @@ pub fn run(workspace: &Workspace, args: &BulkArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "bulk", &args.common)?;
     let mut results = Vec::new();
     for &part in &args.parts {
-        let pool = (args.rows * ROW_BYTES / part.max(1) >> 20).max(LEAST_POOL_MIB);
+        let pool = ((args.rows * ROW_BYTES / part.max(1)) >> 20).max(LEAST_POOL_MIB);
         let option = format!("buffer-pool-size={pool}M");
         let mut server = benchmark.server(&[
             &option,
