@@ -138,7 +138,7 @@ impl<'a> ClusteredKey<'a> {
         self.1.is_empty().then_some(self.0)
     }
 
-    pub fn to_vec(&self) -> Vec<u8> {
+    pub fn to_vec(self) -> Vec<u8> {
         [self.0, self.1].concat()
     }
 

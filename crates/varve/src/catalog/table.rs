@@ -101,7 +101,7 @@ impl OpenIndex {
     }
 
     /// Makes what `key` holds from `start` on, an entry's own key, the key of the entry of the row with this
-    /// clustered key. Returns how much of that is in it: what [`EntryRecord::new`] asks for.
+    /// clustered key. Returns how much of that is in it: what `EntryRecord::new` asks for.
     ///
     /// # Errors
     ///
