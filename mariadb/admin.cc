@@ -76,6 +76,8 @@ static bool sorts_by_place(const TABLE_SHARE &share, const KEY &key)
     return true;
   uint bytes= key.key_length;
   const KEY &primary= share.key_info[share.primary_key];
+  if (bytes + primary.key_length <= MAX_DATA_LENGTH_FOR_KEY)
+    return true;
   for (uint i= 0; i < primary.user_defined_key_parts; i++)
   {
     const KEY_PART_INFO &part= primary.key_part[i];

@@ -54,10 +54,10 @@ const STATEMENTS: [(&str, &str); 6] = [
 /// This one opens a transaction, and the next one ends it.
 const OPENS: usize = 1;
 
-/// Seconds, and bytes read and written, of each statement.
-type Figures = [f64; 3 * STATEMENTS.len()];
-
+/// What is measured of each.
 const WHAT: [&str; 3] = ["s", "MiB read", "MiB written"];
+
+type Figures = [f64; WHAT.len() * STATEMENTS.len()];
 
 pub fn run(workspace: &Workspace, args: &BulkArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "bulk", &args.common)?;
@@ -96,9 +96,8 @@ fn measure(server: &BenchServer<'_>, database: &Sysbench<'_>) -> Result<Figures>
     let mut client = database.begin_anew()?;
     let engine = database.engine;
     let table = |name: &str| {
-        let key = "KEY k (k)";
-        let name = format!("CREATE TABLE {name} ({COLUMNS}, {key})");
-        format!("{name} ENGINE={} CHARACTER SET latin1", engine.name())
+        let columns = format!("CREATE TABLE {name} ({COLUMNS}, KEY k (k))");
+        format!("{columns} ENGINE={} CHARACTER SET latin1", engine.name())
     };
     for sql in [
         &format!("CREATE TABLE source ({COLUMNS}) {SOURCE} CHARACTER SET latin1"),
@@ -111,13 +110,14 @@ fn measure(server: &BenchServer<'_>, database: &Sysbench<'_>) -> Result<Figures>
     ] {
         client.query(sql)?;
     }
-    let mut figures = [0.0; 3 * STATEMENTS.len()];
-    for (n, (of, (_, sql))) in figures.chunks_mut(3).zip(STATEMENTS).enumerate() {
+    let mut figures = Figures::default();
+    let of_each = figures.chunks_mut(WHAT.len()).zip(STATEMENTS);
+    for (n, (of, (_, sql))) in of_each.enumerate() {
         if n == OPENS {
             client.query("BEGIN")?;
         }
         if n != OPENS + 1 {
-            settle(&mut client, database)?;
+            load::wait_for_history(&mut client, engine, load::CAUGHT_UP, PATIENCE)?;
         }
         of.copy_from_slice(&of_statement(server, &mut client, sql)?);
     }
@@ -125,12 +125,7 @@ fn measure(server: &BenchServer<'_>, database: &Sysbench<'_>) -> Result<Figures>
     Ok(figures)
 }
 
-/// Lets purge work off what there is.
-fn settle(client: &mut Client, database: &Sysbench<'_>) -> Result<()> {
-    load::wait_for_history(client, database.engine, load::CAUGHT_UP, PATIENCE).map(drop)
-}
-
-fn of_statement(server: &Server, client: &mut Client, sql: &str) -> Result<[f64; 3]> {
+fn of_statement(server: &Server, client: &mut Client, sql: &str) -> Result<[f64; WHAT.len()]> {
     let before = Transferred::of(server.pid())?;
     let begun = Instant::now();
     client.query(sql)?;

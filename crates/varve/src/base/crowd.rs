@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn who_does_nothing_waits_for_nobody() {
-        let mut crowd = Crowd::begin();
-        crowd.seen = Times::default();
-        crowd.seen.ran = u64::MAX;
-        crowd.seen.waited = u64::MAX;
-        assert!(!crowd.is_dense());
+        let seen = Times {
+            ran: u64::MAX,
+            waited: u64::MAX,
+        };
+        assert!(!Crowd { seen }.is_dense());
     }
 }

@@ -272,6 +272,38 @@ fn failed_loads_leave_nothing_behind() {
     assert_eq!(pool.stats().free_waits, 0);
 }
 
+/// What the cleaner writes first: pages that nobody used again, then those that were used once.
+#[test]
+fn pages_in_use_all_the_time_are_not_cold() {
+    let (pool, _store) = pool_of(256, 200);
+    let change = |no: u32, lsn: u64| {
+        let mut page = pool.exclusive(id(no)).unwrap();
+        set_page_lsn(page.bytes_mut(), Lsn(lsn + 8));
+        page.changed(Lsn(lsn));
+    };
+    // So many loads are a tick.
+    for tick in 0..4 {
+        change(0, 8 + 8 * u64::from(tick));
+        if tick < 2 {
+            change(1, 108 + 8 * u64::from(tick));
+        }
+        if tick == 0 {
+            change(2, 208);
+        }
+        (0..16).for_each(|n| drop(pool.shared(id(10 + 16 * tick + n)).unwrap()));
+    }
+    for (rounds, cold) in [(0, &[2][..]), (2, &[1, 2]), (4, &[0, 1, 2])] {
+        let mut taken = vec![];
+        pool.take_cold(pool.n_frames(), rounds, 8, &mut taken);
+        let mut pages: Vec<u32> = taken.iter().map(|taken| taken.page.no.0).collect();
+        pages.sort_unstable();
+        assert_eq!(pages, cold, "{rounds} rounds");
+        taken
+            .into_iter()
+            .for_each(|taken| pool.write_given_up(taken));
+    }
+}
+
 /// A scan of many times the pool leaves the pages in regular use where they are.
 #[test]
 fn a_scan_does_not_drive_out_what_is_used() {

@@ -85,7 +85,7 @@ const fn longest_rest(page_size: usize) -> usize {
     max_record(page_size) - max_key(page_size) - ENTRY_LEN
 }
 
-/// Makes what `key` holds from `start` on, an entry's own key, the key of the entry: that of the row with
+/// Makes what `key` holds from `start` on, an entry's own key, the key of a long entry: that of the row with
 /// this clustered key, of which the first `ordered` bytes are to count in the order of entries (TAIL-2).
 /// Returns how much of the clustered key is in it, or as an error how long both are.
 pub fn split_entry(
@@ -97,10 +97,7 @@ pub fn split_entry(
 ) -> Result<usize, usize> {
     let own_len = key.len() - start;
     let whole = own_len + clustered.len();
-    if whole <= longest_whole(page_size) {
-        key.extend_from_slice(clustered);
-        return Ok(clustered.len());
-    }
+    debug_assert!(whole > longest_whole(page_size), "no long entry");
     let room = longest_plain(page_size).checked_sub(own_len);
     let room = room.filter(|&n| n >= ordered && clustered.len() - n <= longest_rest(page_size));
     let n = room.ok_or(whole)?;
@@ -109,6 +106,7 @@ pub fn split_entry(
         .chain_update(clustered);
     key.extend_from_slice(&clustered[..n]);
     key.extend_from_slice(&hash.finalize()[..HASH_BYTES]);
+    debug_assert_eq!(key.len() - start, max_key(page_size), "TAIL-1");
     Ok(n)
 }
 
@@ -161,13 +159,15 @@ impl<'a> EntryRecord<'a> {
 
     /// Of an entry with this key, the first `own_len` bytes of which are its own, and this rest.
     pub fn behind(key: &[u8], own_len: usize, rest: &'a [u8]) -> EntryRecord<'a> {
-        let hash = if rest.is_empty() { 0 } else { HASH_BYTES };
-        EntryRecord {
+        let mut entry = EntryRecord {
             flags: 0,
             trx: TrxId(0),
-            clustered_key_len: key.len().saturating_sub(own_len + hash) as u16,
+            clustered_key_len: 0,
             rest,
-        }
+        };
+        let in_key = key.len().saturating_sub(own_len + entry.hash_len());
+        entry.clustered_key_len = in_key as u16;
+        entry
     }
 
     pub fn decode(payload: &'a [u8]) -> Option<EntryRecord<'a>> {
@@ -206,18 +206,22 @@ impl<'a> EntryRecord<'a> {
         out
     }
 
-    /// Bytes of the own key at the beginning of the entry's key; `None` if the lengths can't be right.
-    pub fn own_len(&self, key: &[u8]) -> Option<usize> {
-        let hash = if self.is_long() { HASH_BYTES } else { 0 };
-        key.len()
-            .checked_sub(self.clustered_key_len as usize + hash)
+    /// The own key and the clustered key of an entry with this key; `None` if the lengths can't be right.
+    pub fn keys(&self, key: &'a [u8]) -> Option<(&'a [u8], ClusteredKey<'a>)> {
+        let in_key = usize::from(self.clustered_key_len);
+        let own_len = key.len().checked_sub(in_key + self.hash_len())?;
+        let (own, behind) = key.split_at(own_len);
+        Some((own, ClusteredKey(&behind[..in_key], self.rest)))
     }
 
     /// The clustered key of an entry with this key; `None` if the lengths can't be right.
     pub fn clustered_key(&self, key: &'a [u8]) -> Option<ClusteredKey<'a>> {
-        let own_len = self.own_len(key)?;
-        let in_key = &key[own_len..][..self.clustered_key_len as usize];
-        Some(ClusteredKey(in_key, self.rest))
+        Some(self.keys(key)?.1)
+    }
+
+    /// Bytes of the hash at the end of its key.
+    fn hash_len(&self) -> usize {
+        if self.is_long() { HASH_BYTES } else { 0 }
     }
 }
 
@@ -271,20 +275,18 @@ mod tests {
         let key = &key[3..];
         let bytes = EntryRecord::new(0, &clustered, split).encode();
         let back = EntryRecord::decode(&bytes).expect("long enough");
-        assert_eq!(back.own_len(key), Some(own));
-        let found = back.clustered_key(key).expect("right lengths");
+        let (own_key, found) = back.keys(key).expect("right lengths");
+        assert_eq!(own_key.len(), own);
         assert!(found.is(&clustered) && found.to_vec() == clustered);
         assert!(!found.is(&clustered[1..]));
-        assert_eq!(back.is_long(), own + clustered.len() > 4032);
+        assert!(back.is_long() && key.len() == 4033);
         assert!(key.len() + bytes.len() <= 8000);
-        let whole = own + clustered.len();
-        assert_eq!(key.len(), if back.is_long() { 4033 } else { whole });
         Ok(split)
     }
 
     #[test]
     fn long_entries_have_the_rest_behind_their_keys() {
-        assert_eq!(split(3072, 960, 0), Ok(960));
+        assert_eq!(longest_whole(16384), 3072 + 960);
         assert_eq!(split(3072, 961, 0), Ok(944));
         assert_eq!(split(3500, 3500, 516), Ok(516));
         assert_eq!(split(3500, 3500, 517), Err(7000));

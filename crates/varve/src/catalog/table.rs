@@ -45,23 +45,23 @@ pub struct OpenIndex {
     pub created_by: TrxId,
     pub tree: Tree,
     pub codec: KeyCodec,
-    /// That of the clustered key at the end of an entry's key.
-    tail: KeyCodec,
+    /// That of the table's clustered key, which is at the end of an entry's.
+    tail: Arc<KeyCodec>,
     /// How many parts of that count in the order of entries (TAIL-2).
     ordered: usize,
 }
 
 impl OpenIndex {
-    /// `def` has the index, in `tree`; `table` is its name.
+    /// `def` has the index, in `tree`; `table` is its name, `tail` for its clustered key.
     fn new(
         def: &TableDef,
         index: &IndexDef,
         table: Arc<str>,
         tree: Tree,
+        tail: Arc<KeyCodec>,
         collations: &Collations,
     ) -> Result<OpenIndex> {
         let codec = def.key_codec(index, collations)?;
-        let tail = def.key_codec(&def.primary, collations)?;
         Ok(OpenIndex {
             id: index.id,
             name: index.name.clone(),
@@ -298,9 +298,10 @@ impl OpenTable {
         let space = spaces.require(def.space)?;
         let format = def.row_format()?;
         let name: Arc<str> = def.name.as_str().into();
+        let tail = Arc::new(def.key_codec(&def.primary, collations)?);
         let open_index = |index: &IndexDef| -> Result<OpenIndex> {
             let tree = Tree::open(mtr.clone(), space.clone(), index.root, index.id);
-            OpenIndex::new(&def, index, name.clone(), tree, collations)
+            OpenIndex::new(&def, index, name.clone(), tree, tail.clone(), collations)
         };
         let clustered = open_index(&def.primary)?;
         let secondary = def
@@ -382,7 +383,8 @@ impl OpenTable {
         collations: &Collations,
     ) -> Result<OpenIndex> {
         let tree = self.open_tree(index.id, index.root);
-        OpenIndex::new(def, index, self.clustered.table.clone(), tree, collations)
+        let (table, tail) = (self.clustered.table.clone(), self.clustered.tail.clone());
+        OpenIndex::new(def, index, table, tree, tail, collations)
     }
 
     /// A tree in the table's file.

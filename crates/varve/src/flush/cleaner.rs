@@ -257,28 +257,29 @@ impl Cleaner {
         Ok(())
     }
 
+    fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
+        match plan.cause {
+            Cause::MaxDirty => self.write_cold(plan, wanted),
+            cause => self.shared.flush_oldest(plan.up_to, wanted, cause),
+        }
+    }
+
     /// Pages that are written because there are too many dirty ones are those that will have to give way
     /// next: they go then without being written again. If there are too few of them, others that are not used
     /// all the time. Those that are would be dirty again at once: of them the oldest ones are written, the
-    /// more the further the limit is exceeded. The oldest ones for any other cause.
-    fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
-        if plan.cause == Cause::MaxDirty {
-            let frames = self.shared.pool.usable_frames();
-            let mut written = self.shared.flush_cold(frames / 4, 0, wanted, plan.cause)?;
-            if !is_most(written, wanted) {
-                let rest = wanted - written;
-                written += self
-                    .shared
-                    .flush_cold(frames, USED_ONCE, rest, plan.cause)?;
-            }
-            let hot = (wanted as f64 * self.excess_of_dirty()) as usize;
-            if written < hot {
-                let rest = hot - written;
-                written += self.shared.flush_oldest(plan.up_to, rest, plan.cause)?;
-            }
-            return Ok(written);
+    /// more the further the limit is exceeded.
+    fn write_cold(&self, plan: &Plan, wanted: usize) -> Result<usize> {
+        let (shared, cause) = (&self.shared, plan.cause);
+        let frames = shared.pool.usable_frames();
+        let mut written = shared.flush_cold(frames / 4, 0, wanted, cause)?;
+        if !is_most(written, wanted) {
+            written += shared.flush_cold(frames, USED_ONCE, wanted - written, cause)?;
         }
-        self.shared.flush_oldest(plan.up_to, wanted, plan.cause)
+        let hot = (wanted as f64 * self.excess_of_dirty()) as usize;
+        if written < hot {
+            written += shared.flush_oldest(plan.up_to, hot - written, cause)?;
+        }
+        Ok(written)
     }
 
     /// How far the share of dirty pages is above its limit, as a share of the limit; 1 at most.

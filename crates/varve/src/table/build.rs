@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, TrxId};
 use crate::btree::Loader;
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
+use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
 use crate::page::max_key;
 use crate::row::{ExternalValues, RowRef};
@@ -408,26 +408,37 @@ impl Entry {
         self.payload.extend_from_slice(&record.encode());
         Ok(())
     }
+
+    /// Of the record; `None`: none was made.
+    pub(super) fn flags(&self) -> Option<u8> {
+        self.payload.get(1).copied()
+    }
 }
 
 /// An entry that was sorted, taken apart: a file of runs is read like any other.
 pub(super) struct EntryParts<'a> {
     /// What is to stand behind the key.
     pub(super) record: &'a [u8],
-    /// Bytes of the index's own key.
-    pub(super) own_len: usize,
-    /// No other entry may have that.
+    pub(super) own: &'a [u8],
+    clustered: ClusteredKey<'a>,
+    /// No other entry may have that own key.
     pub(super) is_only: bool,
 }
 
 impl<'a> EntryParts<'a> {
-    pub(super) fn read(index: &OpenIndex, key: &[u8], payload: &'a [u8]) -> Result<EntryParts<'a>> {
+    pub(super) fn read(
+        index: &OpenIndex,
+        key: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<EntryParts<'a>> {
         let damaged = || index.damage_at(key, "a sorted entry", "something else");
         let (has_null, record) = payload.split_first().ok_or_else(damaged)?;
-        let own_len = EntryRecord::decode(record).and_then(|entry| entry.own_len(key));
+        let keys = EntryRecord::decode(record).and_then(|entry| entry.keys(key));
+        let (own, clustered) = keys.ok_or_else(damaged)?;
         Ok(EntryParts {
             record,
-            own_len: own_len.ok_or_else(damaged)?,
+            own,
+            clustered,
             is_only: index.unique && *has_null == 0,
         })
     }
@@ -443,21 +454,21 @@ fn load(
 ) -> Result<Option<Vec<u8>>> {
     let mut entries = sorter.finish(going_on)?;
     let mut loader = Loader::new(&index.tree, fill_factor_pct)?;
-    // The last entry, and how long its own key is, which may not come again; 0 if it may.
-    let (mut last, mut last_record, mut own_len) = (Vec::new(), Vec::new(), 0);
+    // The last entry's own key, which may not come again, empty if it may; and its row.
+    let (mut last, mut last_row) = (Vec::new(), Vec::new());
     let mut n = 0usize;
     while let Some((key, payload)) = entries.next_record()? {
         let sorted = EntryParts::read(index, key, payload)?;
         if index.unique {
-            if own_len > 0 && last[..own_len] == key[..sorted.own_len] {
-                let entry = EntryRecord::decode(&last_record);
-                return Ok(entry.and_then(|entry| Some(entry.clustered_key(&last)?.to_vec())));
+            if last == sorted.own {
+                return Ok(Some(last_row));
             }
-            own_len = if sorted.is_only { sorted.own_len } else { 0 };
             last.clear();
-            last.extend_from_slice(key);
-            last_record.clear();
-            last_record.extend_from_slice(sorted.record);
+            last_row.clear();
+            if sorted.is_only {
+                last.extend_from_slice(sorted.own);
+                sorted.clustered.push_to(&mut last_row);
+            }
         }
         loader.push(key, sorted.record)?;
         n += 1;

@@ -45,9 +45,9 @@ struct Place {
     end: usize,
     /// Number of the row in the batch.
     row: usize,
-    /// Bytes of the clustered key in an entry's key.
-    clustered_len: usize,
-    /// Bytes of it that a long entry has behind its record; here they stand behind the key.
+    /// Bytes of an entry's own key.
+    own_len: usize,
+    /// Bytes of the clustered key that a long entry has behind its record; here they stand behind the key.
     rest_len: usize,
     /// Of the texts of an entry.
     forms: u8,
@@ -66,11 +66,10 @@ impl Keys {
 
     fn entry(&self, n: usize) -> EntryRecord<'_> {
         let place = &self.places[n];
+        let rest = &self.bytes[place.end..][..place.rest_len];
         EntryRecord {
             flags: place.forms,
-            trx: TrxId(0),
-            clustered_key_len: place.clustered_len as u16,
-            rest: &self.bytes[place.end..][..place.rest_len],
+            ..EntryRecord::behind(self.key(n), place.own_len, rest)
         }
     }
 
@@ -80,7 +79,7 @@ impl Keys {
             start,
             end: self.bytes.len(),
             row,
-            clustered_len: 0,
+            own_len: 0,
             rest_len: 0,
             forms: 0,
         });
@@ -119,12 +118,13 @@ impl Keys {
             let row = rows[place.row];
             index.codec.encode_columns(row, &mut keys.bytes)?;
             let forms = index.forms(&keys.bytes[start..], clustered, |column| row[column])?;
+            let own_len = keys.bytes.len() - start;
             let in_key = index.end_entry_key(&mut keys.bytes, start, clustered)?;
             keys.places.push(Place {
                 start,
                 end: keys.bytes.len(),
                 row: place.row,
-                clustered_len: in_key,
+                own_len,
                 rest_len: clustered.len() - in_key,
                 forms,
             });
@@ -247,11 +247,9 @@ impl Batch<'_> {
             row.give_back(trx);
             return Ok(());
         }
-        let entry = self.keys.entry(n);
         let unique = self.index.unique && !self.index.codec.has_null(values);
-        let own_len = entry.own_len(key).filter(|_| unique);
-        let unique = own_len.map(|own_len| (own_len, on_duplicate));
-        insert_entry(trx, self.table, self.index, key, unique, entry)
+        let unique = unique.then_some((place.own_len, on_duplicate));
+        insert_entry(trx, self.table, self.index, key, unique, self.keys.entry(n))
     }
 
     /// Inserts as many records as go into one leaf, from number `first` on. Returns how many: none if the

@@ -199,7 +199,7 @@ impl Round<'_> {
                 let has_gone = gone.make_of(index, old.as_ref(), key, was)?;
                 let has_come = came.make_of(index, new.as_ref(), key, is)?;
                 // Flags: texts of the same weights may have other forms.
-                if gone.key == came.key && gone.payload[1] == came.payload[1] {
+                if gone.key == came.key && gone.flags() == came.flags() {
                     continue;
                 }
                 if has_gone {
@@ -235,7 +235,7 @@ fn insert_all(
         now.check_interrupt()?;
         let parts = EntryParts::read(index, key, payload)?;
         if parts.is_only
-            && let Some(other) = find_entry(now, index, &key[..parts.own_len])?
+            && let Some(other) = find_entry(now, index, parts.own)?
         {
             return Ok(Some(other));
         }

@@ -493,15 +493,13 @@ impl EntryBuffers {
 
 /// `rows`: the sum of the live rows' keys (`share`).
 fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()> {
-    let (mut live, mut sum, mut clustered) = (0u64, 0u64, Vec::new());
+    let (mut live, mut sum) = (0u64, 0u64);
     let tree = index.tree.check(&mut |key, payload| {
         if let Some(entry) = EntryRecord::decode(payload).filter(|e| !e.is_deleted()) {
             live += 1;
-            clustered.clear();
-            if let Some(found) = entry.clustered_key(key) {
-                found.push_to(&mut clustered);
-                sum = sum.wrapping_add(share(&clustered));
-            }
+            let row = entry.clustered_key(key);
+            let row = row.map(|row| row.in_key().map_or_else(|| share(&row.to_vec()), share));
+            sum = sum.wrapping_add(row.unwrap_or(0));
         }
         (walk.going_on)()
     })?;

@@ -687,9 +687,8 @@ fn load_entries(
         let entry = SortedEntry::decode(payload).ok_or_else(damaged)?;
         if !entry.may_repeat {
             let record = EntryRecord::decode(entry.record).ok_or_else(damaged)?;
-            let own_len = record.own_len(key).ok_or_else(damaged)?;
-            let clustered = record.clustered_key(key).ok_or_else(damaged)?;
-            same.see(&key[..own_len], clustered, entry.number);
+            let (own, clustered) = record.keys(key).ok_or_else(damaged)?;
+            same.see(own, clustered, entry.number);
         }
         // Else two rows have the same clustered key, too.
         if loader.last_key() != Some(key) {

@@ -32,7 +32,8 @@ impl Cursor {
     /// Makes `key` the key of the row version in `payload` in the cursor's secondary index. `false` is a cut.
     pub(super) fn make_key(&mut self, trx: &Transaction, key: &mut Vec<u8>) -> Result<bool> {
         let bytes = self.row.payload.get(ROW_AT..).unwrap_or_default();
-        let codec = &self.table.secondary[self.index - 1].codec;
+        let index = &self.table.secondary[self.index - 1];
+        let codec = &index.codec;
         let values = &mut self.long.for_keys;
         let clustered = &self.row.clustered;
         let history = Some(&trx.core().history);
@@ -42,7 +43,7 @@ impl Cursor {
         };
         key.clear();
         codec.encode_row(&row, key)?;
-        self.table.secondary[self.index - 1].end_entry_key(key, 0, &self.row.clustered)?;
+        index.end_entry_key(key, 0, clustered)?;
         Ok(true)
     }
 
