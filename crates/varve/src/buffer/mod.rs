@@ -64,7 +64,10 @@ mod pending;
 mod prefetch;
 #[cfg(all(test, not(loom)))]
 mod prefetch_tests;
+mod probation;
 mod replace;
+#[cfg(all(test, not(loom)))]
+mod replace_tests;
 #[cfg(test)]
 mod tests;
 mod touched;
@@ -730,6 +733,7 @@ impl BufferPool {
         }
         let frame = &self.frames[index as usize];
         frame.touched.start(self.replacement.now());
+        self.admit(frame, id);
         frame.unclaim();
         Ok(Some(index))
     }

@@ -208,7 +208,7 @@ impl BufferPool {
         if under_way >= most || self.replacement.waiting() > 0 {
             return None;
         }
-        self.pop_free().or_else(|| self.sweep(SWEEP))
+        self.pop_free().or_else(|| self.spare(SWEEP))
     }
 
     /// Links a free frame under the page, to be filled. False if the page has a frame already; then this one
@@ -219,6 +219,7 @@ impl BufferPool {
         }
         let frame = &self.frames[index as usize];
         frame.touched.start_ahead(self.replacement.now());
+        self.admit(frame, id);
         frame.unclaim();
         self.counters.read_ahead.fetch_add(1, Relaxed);
         self.counters.ahead_under_way.fetch_add(1, Relaxed);

@@ -1,13 +1,21 @@
 //! Free frames, and the clock that makes them.
 //!
-//! **Policy.** A clock with small usage counters (GCLOCK), made scan-resistant by two rules. A page that is
-//! put in starts with a count of *zero*, so the hand takes it at its first visit unless it was used again: a
-//! scan's pages go first, whatever their number, as in SIEVE. And uses are counted at most once per *tick*, a
-//! tick being the loading of 1/16 of the pool: a locking cursor that latches the same leaf once per row has
-//! used it once. A counted use is worth two rounds of the hand, four can be saved up: a page that is used
-//! once in two rounds stays for good, where strict LRU would have dropped it after one. A hit within a tick
-//! writes to no cache line but the latch's, which a list with a midpoint (InnoDB's) can't have. After five
-//! rounds without a find every page has been seen without a life left.
+//! **Policy.** Two parts. A page that is put in is on *probation* (probation.rs). As long as more than a tenth of
+//! the frames hold newcomers the oldest of them go first, and the hand below stands still: what passes through
+//! once, a scan's pages or leaves and undo that a statement changes row by row, makes room for itself, whatever
+//! its number. One that is used again before its turn comes stays. One that had to go, and comes back before
+//! the pool was filled anew, stays at once.
+//!
+//! All others are the *clock's*, which has small usage counters (GCLOCK). Uses are counted at most once per
+//! *tick*, a tick being the loading of 1/16 of the pool: a locking cursor that latches the same leaf once per
+//! row has used it once. A counted use is worth two rounds of the hand, four can be saved up: a page that is
+//! used once in two rounds stays for good, where strict LRU would have dropped it after one. A hit within a
+//! tick writes to no cache line but the latch's, which a list with a midpoint (InnoDB's) can't have. After
+//! five rounds without a find every page has been seen without a life left.
+//!
+//! A newcomer whose turn comes while it is dirty gets another turn, as it is written soon: the page cleaner
+//! takes the older half of them first. Until then the hand frees a frame if it finds one close by, so that
+//! bulk changes don't use up the lives of all the others.
 //!
 //! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the
 //! free list does not have them, and the hand goes round below it. When the limit rises the hand is somewhere
@@ -16,10 +24,10 @@
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
 //! woken when half of them are taken; a thread that finds none left moves the hand itself.
 //!
-//! **Waiting.** The clock takes clean pages only. When it finds none in five rounds, the caller asks the page
-//! cleaner and waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at
-//! a time, with a time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace`
-//! after [`GIVE_UP`], when the pool is smaller than what its users keep latched and pinned.
+//! **Waiting.** Only clean pages go. When there is none among the newcomers, or in five rounds of the hand, the
+//! caller asks the page cleaner and waits for it to finish a write. That never deadlocks: the cleaner takes
+//! shared latches one at a time, with a time limit, of pages that it skips if it can't have them. It can fail:
+//! `Error::NoSpace` after [`GIVE_UP`], when the pool is smaller than what its users keep latched and pinned.
 //!
 //! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then
 //! costs the thread that fills the pool as much as its own work, so the page cleaner asks for it beforehand:
@@ -37,7 +45,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 
 use super::BufferPool;
-use super::frame::NO_PAGE_ID;
+use super::frame::{Frame, NO_PAGE_ID};
+use super::probation::Probation;
 use super::touched::{Clock, Tick};
 use crate::base::{Error, PageId, Result};
 
@@ -46,6 +55,21 @@ const HAND_STEP: usize = 8;
 
 /// How long a thread waits for a free frame before it reports an error.
 const GIVE_UP: Duration = Duration::from_secs(60);
+
+/// Newcomers that are looked at for one that can go.
+const TURNS: usize = 64;
+
+/// How long a thread waits for newcomers to be written before the hand goes round for it.
+const NEWCOMERS_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What came of looking for a newcomer that has to go.
+enum Newcomer {
+    /// Its frame, freed.
+    Goes(u32),
+    /// There are enough, and some have to be written first.
+    IsDirty,
+    None,
+}
 
 pub(super) struct Replacement {
     /// Frames that hold nothing (BUF-3).
@@ -59,6 +83,7 @@ pub(super) struct Replacement {
     loads: CachePadded<AtomicU64>,
     loads_per_tick: u64,
     clock: Clock,
+    probation: Probation,
     /// Threads that wait for the cleaner.
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
@@ -119,6 +144,7 @@ impl Replacement {
             loads: CachePadded::new(AtomicU64::new(0)),
             loads_per_tick: (frames as u64 / 16).max(1),
             clock: Clock::new(),
+            probation: Probation::new(frames),
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
             given_up: OnceLock::new(),
@@ -202,14 +228,67 @@ impl Replacement {
 impl BufferPool {
     /// A free frame: claimed, exclusively latched, naming no page.
     pub(super) fn free_frame(&self) -> Result<u32> {
-        if let Some(f) = self.pop_free() {
-            return Ok(f);
+        match self.pop_free().or_else(|| self.spare(self.all_rounds())) {
+            Some(f) => Ok(f),
+            None => self.wait_for_frame(),
         }
-        let rounds = 5 * self.usable_frames();
-        if let Some(f) = self.sweep(rounds) {
-            return Ok(f);
+    }
+
+    /// After so many frames every page has been seen without a life left.
+    fn all_rounds(&self) -> usize {
+        5 * self.usable_frames()
+    }
+
+    /// The frame of a newcomer that has to go; if there is none, one that the hand frees within so many steps;
+    /// within a few, if newcomers have to be written.
+    pub(super) fn spare(&self, steps: usize) -> Option<u32> {
+        match self.newcomer_that_goes() {
+            Newcomer::Goes(frame) => Some(frame),
+            Newcomer::IsDirty => self.sweep(steps.min(HAND_STEP)),
+            Newcomer::None => self.sweep(steps),
         }
-        self.wait_for_frame(rounds)
+    }
+
+    /// The page, which is used for the first time, is on probation, unless it is back soon.
+    pub(super) fn admit(&self, frame: &Frame, page: PageId) {
+        let r = &self.replacement;
+        match r.probation.has_gone_lately(page, r.loads()) {
+            true => frame.touched.trust(),
+            false => r.probation.push(page),
+        }
+    }
+
+    /// The frame of the oldest newcomer that can go, if there are enough of them. Those that were used again
+    /// are the clock's from now on.
+    fn newcomer_that_goes(&self) -> Newcomer {
+        let r = &self.replacement;
+        let mut none = Newcomer::None;
+        for _ in 0..TURNS {
+            if !r.probation.is_full(u64::from(r.limit())) {
+                break;
+            }
+            let Some(page) = r.probation.pop() else {
+                continue;
+            };
+            let Some(index) = self.table.find(&self.frames, page) else {
+                continue;
+            };
+            let f = &self.frames[index as usize];
+            let is_passer_by = !f.touched.is_unused_ahead();
+            if f.touched.usage() > 0 {
+                continue;
+            }
+            if f.is_dirty() {
+                none = Newcomer::IsDirty;
+            } else if f.unpinned() && f.touched.is_done(r.now()) && self.try_recycle(index) {
+                if is_passer_by {
+                    r.probation.remember(page, r.loads());
+                }
+                return Newcomer::Goes(index);
+            }
+            r.probation.push(page);
+        }
+        none
     }
 
     /// One of the free list.
@@ -256,7 +335,7 @@ impl BufferPool {
     }
 
     #[cold]
-    fn wait_for_frame(&self, rounds: usize) -> Result<u32> {
+    fn wait_for_frame(&self) -> Result<u32> {
         let r = &self.replacement;
         let started = Instant::now();
         r.waiting.fetch_add(1, SeqCst);
@@ -264,7 +343,13 @@ impl BufferPool {
         let found = loop {
             r.wake_cleaner();
             let mut guard = r.cleaned.0.lock();
-            if let Some(f) = r.pop().or_else(|| self.sweep(rounds)) {
+            let found = r
+                .pop()
+                .or_else(|| match started.elapsed() < NEWCOMERS_PATIENCE {
+                    true => self.spare(self.all_rounds()),
+                    false => self.sweep(self.all_rounds()),
+                });
+            if let Some(f) = found {
                 break Ok(f);
             }
             // The time limit covers wake-ups that nobody sends: a latch given back, a pin dropped.
@@ -415,28 +500,36 @@ impl BufferPool {
         let r = &self.replacement;
         r.low_mark.store(target as u32 / 2, Relaxed);
         r.told_low.store(false, Relaxed);
-        for _ in 0..self.usable_frames().div_ceil(64) {
-            if self.replacement.free_len() >= target {
-                break;
-            }
-            if let Some(f) = self.sweep(64) {
-                self.push_free(f);
+        let mut steps = self.usable_frames();
+        while r.free_len() < target && steps > 0 {
+            match self.newcomer_that_goes() {
+                Newcomer::Goes(frame) => self.push_free(frame),
+                Newcomer::IsDirty => break,
+                Newcomer::None => {
+                    let portion = steps.min(64);
+                    steps -= portion;
+                    (self.sweep(portion).into_iter()).for_each(|frame| self.push_free(frame));
+                }
             }
         }
-        self.replacement.free_len()
+        r.free_len()
     }
 
-    /// Frames just ahead of the clock hand that hold dirty pages which it would pass at most `rounds` times
-    /// before it takes them, in the order in which it comes to them.
+    /// Frames with dirty pages that would go, if they were clean: the older newcomers, then those just ahead of
+    /// the clock hand which it would pass at most `rounds` times before it takes them, in the order in which
+    /// it comes to them.
     pub(super) fn cold_dirty_ahead(
         &self,
         look_at: usize,
         rounds: u32,
     ) -> impl Iterator<Item = u32> + '_ {
-        let n = u64::from(self.replacement.limit());
-        let start = self.replacement.hand.load(Relaxed);
-        (start..start + (look_at as u64).min(n))
-            .map(move |at| (at % n) as u32)
+        let r = &self.replacement;
+        let n = u64::from(r.limit());
+        let start = r.hand.load(Relaxed);
+        let newcomers =
+            (r.probation.older_half()).filter_map(|page| self.table.find(&self.frames, page));
+        newcomers
+            .chain((start..start + (look_at as u64).min(n)).map(move |at| (at % n) as u32))
             .filter(move |&i| {
                 let f = &self.frames[i as usize];
                 f.touched.usage() <= rounds && f.is_dirty() && f.unpinned()

@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const USE_WORTH: u32 = 2;
 const MAX_USAGE: u32 = 4;
 
+/// So many ticks a page that was read ahead waits for its first use.
+const PATIENCE_AHEAD: u32 = 4;
+
 const USAGE: u32 = 7;
 const UNUSED_AHEAD: u32 = 1 << 3;
 const ONE_HIT: u32 = 1 << 4;
@@ -101,6 +104,21 @@ impl Touched {
         self.0.store(before | UNUSED_AHEAD, Relaxed);
     }
 
+    /// A page that was not used again since it was put in, or read ahead, has had its chance.
+    pub fn is_done(&self, now: Tick) -> bool {
+        let patience = match self.is_unused_ahead() {
+            true => PATIENCE_AHEAD,
+            false => 1,
+        };
+        self.idle_ticks(now) >= patience
+    }
+
+    /// The page is as good as one that was used again.
+    pub fn trust(&self) {
+        let seen = self.0.load(Relaxed);
+        self.0.store(seen & !USAGE | USE_WORTH, Relaxed);
+    }
+
     pub fn is_unused_ahead(&self) -> bool {
         self.0.load(Relaxed) & UNUSED_AHEAD != 0
     }
@@ -138,7 +156,7 @@ fn used(seen: u32, now: Tick) -> u32 {
     let usage = match seen & UNUSED_AHEAD {
         _ if seen & TICKS == now.0 => seen & USAGE,
         0 => ((seen & USAGE) + USE_WORTH).min(MAX_USAGE),
-        _ => 0,
+        _ => seen & USAGE,
     };
     now.0 | seen & HITS | usage
 }
