@@ -139,15 +139,15 @@ pub fn print_figures<T, F: Fn(&T) -> f64>(
 }
 
 /// All that figures came to, which have the same names with every engine.
-pub fn figures_to_json<const N: usize>(
-    runs: &Runs<[f64; N]>,
+pub fn figures_to_json<T: AsRef<[f64]>>(
+    runs: &Runs<T>,
     engines: &[Engine],
     names: impl Iterator<Item = impl AsRef<str>>,
 ) -> Value {
     let names: Vec<_> = names.collect();
     let results = engines.iter().enumerate().map(|(n, engine)| {
         let by_name = names.iter().enumerate().map(|(at, name)| {
-            json!({"statement": name.as_ref(), "figures": runs.figures(n, |figures| figures[at])})
+            json!({"statement": name.as_ref(), "figures": runs.figures(n, |figures| figures.as_ref()[at])})
         });
         json!({"engine": engine.name(), "results": by_name.collect::<Vec<_>>()})
     });
