@@ -15,6 +15,7 @@ mod instructions;
 mod load;
 mod long_reader;
 mod memory;
+mod multi_table;
 mod oltp;
 mod origin;
 mod process;
@@ -61,8 +62,10 @@ enum BenchTask {
     LongReader(long_reader::LongReaderArgs),
     /// mariadb-dump of a table, alone and beside writers
     Dump(dump::DumpArgs),
-    /// Point reads and scans of a table that is eight times the buffer pool
+    /// Reads and changes of a table that is several times the buffer pool: throughput, bytes read and written
     Memory(memory::MemoryArgs),
+    /// Several tables larger than the buffer pool, changed beside readers of long ranges, second by second
+    MultiTable(multi_table::MultiTableArgs),
     /// Transactions, checkpoint age and dirty pages second by second, on tables larger than the buffer pool
     Steady(steady::SteadyArgs),
     /// What truncating undo tablespaces costs: oltp_read_write with truncation on and off by turns
@@ -112,6 +115,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Fill(args) => fill::run(workspace, args),
         BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),
+        BenchTask::MultiTable(args) => multi_table::run(workspace, args),
         BenchTask::Steady(args) => steady::run(workspace, args),
         BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),
         BenchTask::PurgeLag(args) => purge_lag::run(workspace, args),
