@@ -1,5 +1,6 @@
-//! `bench memory`: a table that is several times the buffer pool, one kind of work after the other: how much is
-//! done in a second, and what the server's process reads and writes for each operation, by the kernel's count.
+//! `bench memory`: a table that is several times the buffer pool, one kind of work after the other: how much
+//! is done in a second, and what the server's process reads and writes for each operation, by the kernel's
+//! count.
 //!
 //! The engines take turns in one server, and read past the operating system's cache, which would have all of
 //! it otherwise. Before each measurement it is told to forget what it has of the tables' files nevertheless:

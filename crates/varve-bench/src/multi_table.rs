@@ -1,6 +1,6 @@
-//! `bench multi-table`: several tables, many times the buffer pool, which some clients change while others read
-//! long ranges in transactions that last: how much of both is done, how long the history gets, and what is
-//! read, second by second. With one purge thread and with several.
+//! `bench multi-table`: several tables, many times the buffer pool, which some clients change while others
+//! read long ranges in transactions that last: how much of both is done, how long the history gets, and what
+//! is read, second by second. With one purge thread and with several.
 //!
 //! The engines take turns in one server, with the same sizes, and past the operating system's cache.
 

@@ -1,19 +1,21 @@
-//! Newcomers on probation, and who is remembered after failing it: what keeps pages that pass through once from
-//! driving out those that are used again and again (policy: replace.rs).
+//! Newcomers on probation, and who is remembered after failing it: what keeps pages that pass through once
+//! from driving out those that are used again and again (policy: replace.rs).
 //!
-//! **The queue** has the pages in the order in which they came. It is a ring of page ids and two counters; a
-//! page leaves it when its turn comes, and not before. Nobody takes an entry out of the middle: one whose page
-//! has gone, or has become a frame's in another way, is passed over.
+//! **The queue** has the pages in the order in which they came. It is a ring of page ids and two counters;
+//! a page leaves it when its turn comes, and not before. Nobody takes an entry out of the middle: one whose
+//! page has gone, or has become a frame's in another way, is passed over.
 //!
-//! **The ghosts** are pages that had to go without having been used again, remembered for as many loads as the
-//! pool has frames, by a table with one place for each hash, of twice as many places as frames: a page that
-//! comes back so soon is no passer-by. An entry that another one drove out is forgotten.
+//! **The ghosts** are pages that had to go without having been used again, remembered for as many loads as
+//! the pool has frames, by a table with one place for each hash, of twice as many places as frames: a page
+//! that comes back so soon is no passer-by. An entry that another one drove out is forgotten.
 //!
 //! This is S3-FIFO (Yang et al., SOSP 2023) with the clock for its main queue; 2Q (Johnson and Shasha, VLDB
-//! 1994) has the same parts. It deviates in what counts as used: a use in a later tick than that of the load.
+//! 1994) has the same parts. It deviates in what counts as used: a use in a later tick than that of the
+//! load.
 //!
-//! All of it is guesswork about pages, and nothing relies on it: relaxed throughout. Two threads that meet at
-//! one place of the ring, or of the table, may lose an entry; its page is then the clock's, or a stranger.
+//! All of it is guesswork about pages, and nothing relies on it: relaxed throughout. Two threads that meet
+//! at one place of the ring, or of the table, may lose an entry; its page is then the clock's, or a
+//! stranger.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

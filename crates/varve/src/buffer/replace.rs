@@ -1,38 +1,40 @@
 //! Free frames, and the clock that makes them.
 //!
-//! **Policy.** Two parts. A page that is put in is on *probation* (probation.rs). As long as more than a tenth of
-//! the frames hold newcomers the oldest of them go first, and the hand below stands still: what passes through
-//! once, a scan's pages or leaves and undo that a statement changes row by row, makes room for itself, whatever
-//! its number. One that is used again before its turn comes stays. One that had to go, and comes back before
-//! the pool was filled anew, stays at once.
+//! **Policy.** Two parts. A page that is put in is on *probation* (probation.rs). As long as more than a
+//! tenth of the frames hold newcomers the oldest of them go first, and the hand below stands still: what
+//! passes through once, a scan's pages or leaves and undo that a statement changes row by row, makes room
+//! for itself, whatever its number. One that is used again before its turn comes stays. One that had to go,
+//! and comes back before the pool was filled anew, stays at once.
 //!
 //! All others are the *clock's*, which has small usage counters (GCLOCK). Uses are counted at most once per
-//! *tick*, a tick being the loading of 1/16 of the pool: a locking cursor that latches the same leaf once per
-//! row has used it once. A counted use is worth two rounds of the hand, four can be saved up: a page that is
-//! used once in two rounds stays for good, where strict LRU would have dropped it after one. A hit within a
-//! tick writes to no cache line but the latch's, which a list with a midpoint (InnoDB's) can't have. After
-//! five rounds without a find every page has been seen without a life left.
+//! *tick*, a tick being the loading of 1/16 of the pool: a locking cursor that latches the same leaf once
+//! per row has used it once. A counted use is worth two rounds of the hand, four can be saved up: a page
+//! that is used once in two rounds stays for good, where strict LRU would have dropped it after one. A hit
+//! within a tick writes to no cache line but the latch's, which a list with a midpoint (InnoDB's) can't
+//! have. After five rounds without a find every page has been seen without a life left.
 //!
 //! A newcomer whose turn comes while it is dirty gets another turn, as it is written soon: the page cleaner
 //! takes the older half of them first. Until then the hand frees a frame if it finds one close by, so that
 //! bulk changes don't use up the lives of all the others.
 //!
 //! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the
-//! free list does not have them, and the hand goes round below it. When the limit rises the hand is somewhere
-//! else, which does no harm.
+//! free list does not have them, and the hand goes round below it. When the limit rises the hand is
+//! somewhere else, which does no harm.
 //!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
 //! woken when half of them are taken; a thread that finds none left moves the hand itself.
 //!
-//! **Waiting.** Only clean pages go. When there is none among the newcomers, or in five rounds of the hand, the
-//! caller asks the page cleaner and waits for it to finish a write. That never deadlocks: the cleaner takes
-//! shared latches one at a time, with a time limit, of pages that it skips if it can't have them. It can fail:
-//! `Error::NoSpace` after [`GIVE_UP`], when the pool is smaller than what its users keep latched and pinned.
+//! **Waiting.** Only clean pages go. When there is none among the newcomers, or in five rounds of the hand,
+//! the caller asks the page cleaner and waits for it to finish a write. That never deadlocks: the cleaner
+//! takes shared latches one at a time, with a time limit, of pages that it skips if it can't have them. It
+//! can fail: `Error::NoSpace` after [`GIVE_UP`], when the pool is smaller than what its users keep latched
+//! and pinned.
 //!
-//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then
-//! costs the thread that fills the pool as much as its own work, so the page cleaner asks for it beforehand:
-//! as much as is in use and a sixteenth of the pool, but no more than [`MAX_AHEAD_BYTES`], which keeps it
-//! from its other duties for some 0.1 s. A small database in a large pool takes no more than that.
+//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it
+//! then costs the thread that fills the pool as much as its own work, so the page cleaner asks for it
+//! beforehand: as much as is in use and a sixteenth of the pool, but no more than [`MAX_AHEAD_BYTES`],
+//! which keeps it from its other duties for some 0.1 s. A small database in a large pool takes no more than
+//! that.
 
 #![allow(unsafe_code)]
 
@@ -239,8 +241,8 @@ impl BufferPool {
         5 * self.usable_frames()
     }
 
-    /// The frame of a newcomer that has to go; if there is none, one that the hand frees within so many steps;
-    /// within a few, if newcomers have to be written.
+    /// The frame of a newcomer that has to go; if there is none, one that the hand frees within so many
+    /// steps; within a few, if newcomers have to be written.
     pub(super) fn spare(&self, steps: usize) -> Option<u32> {
         match self.newcomer_that_goes() {
             Newcomer::Goes(frame) => Some(frame),
@@ -454,7 +456,8 @@ impl BufferPool {
     }
 
     /// Forgets a page whose content nobody will look at again, without writing it. If its frame is in use
-    /// just now (the cleaner may be writing it), it stays there, and becomes clean and free in the usual way.
+    /// just now (the cleaner may be writing it), it stays there, and becomes clean and free in the usual
+    /// way.
     pub fn forget(&self, id: PageId) {
         if let Some(index) = self.table.find(&self.frames, id) {
             self.forget_if(index, |page| page == id);
@@ -492,9 +495,9 @@ impl BufferPool {
         }
     }
 
-    /// Takes clean pages that the clock would take next out of their frames until `target` frames are free or
-    /// the hand went round once. For the cleaner, so that users find free frames at once. Returns how many
-    /// are free.
+    /// Takes clean pages that the clock would take next out of their frames until `target` frames are free
+    /// or the hand went round once. For the cleaner, so that users find free frames at once. Returns how
+    /// many are free.
     pub fn refill_free(&self, target: usize) -> usize {
         let target = target.min(self.usable_frames());
         let r = &self.replacement;
@@ -515,9 +518,9 @@ impl BufferPool {
         r.free_len()
     }
 
-    /// Frames with dirty pages that would go, if they were clean: the older newcomers, then those just ahead of
-    /// the clock hand which it would pass at most `rounds` times before it takes them, in the order in which
-    /// it comes to them.
+    /// Frames with dirty pages that would go, if they were clean: the older newcomers, then those just
+    /// ahead of the clock hand which it would pass at most `rounds` times before it takes them, in the
+    /// order in which it comes to them.
     pub(super) fn cold_dirty_ahead(
         &self,
         look_at: usize,
