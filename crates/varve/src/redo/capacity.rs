@@ -2,8 +2,9 @@
 //! can be changed at any time.
 //!
 //! # Reservations
-//! `claimed` is at least `next` plus every outstanding reservation's unused rest. A reservation adds its
-//! bytes to `claimed` and keeps them only within two bounds:
+//! `claimed` is at least `next` plus every outstanding reservation's unused rest and the credits, from which
+//! most reservations come (`credit`). One that finds too little there adds its bytes to `claimed` and keeps
+//! them only within two bounds:
 //!
 //! - **LOG-1** `claimed <= checkpoint + limit`. The *limit* is the capacity, except while the capacity is
 //!   being lowered.
@@ -57,6 +58,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogSettings;
+use super::credit::Credit;
 use super::file_pool::{FilePool, Step};
 use super::files::LogFile;
 use super::frame;
@@ -69,6 +71,7 @@ const RESERVE_RECHECK: Duration = Duration::from_millis(20);
 /// What bounds the log, and the waiters for that.
 pub(super) struct Bounds {
     claimed: CachePadded<AtomicU64>,
+    credit: Credit,
     /// The settings' or the last `set_capacity`'s.
     capacity: AtomicU64,
     limit: AtomicU64,
@@ -103,6 +106,7 @@ impl Bounds {
         let limit = capacity.max(end.0 - checkpoint.0 + capacity / 8);
         let bounds = Bounds {
             claimed: CachePadded::new(AtomicU64::new(end.0)),
+            credit: Credit::new(),
             capacity: AtomicU64::new(capacity),
             limit: AtomicU64::new(limit),
             room: AtomicU64::new(0),
@@ -149,6 +153,24 @@ impl Bounds {
         self.claimed.fetch_sub(bytes, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.wake();
+        }
+    }
+
+    /// A reservation gives its rest back.
+    fn give_back(&self, bytes: u64) {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let is_awaited = || self.waiters.load(Ordering::SeqCst) > 0;
+        let too_much = self.credit.give(bytes, capacity, is_awaited);
+        if too_much > 0 {
+            self.unclaim(too_much);
+        }
+    }
+
+    /// Takes what is at hand from the claims (CREDIT-1).
+    fn end_credits(&self) {
+        let all = self.credit.take_all();
+        if all > 0 {
+            self.unclaim(all);
         }
     }
 
@@ -213,7 +235,7 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let rest = self.bytes - self.used.get();
         if rest > 0 {
-            self.log.bounds.unclaim(rest);
+            self.log.bounds.give_back(rest);
         }
     }
 }
@@ -299,9 +321,22 @@ impl RedoLog {
 
     pub(super) fn try_claim(&self, bytes: u64) -> bool {
         let bounds = &self.bounds;
+        if bounds.credit.take(bytes) {
+            return true;
+        }
         if bounds.pressed.load(Ordering::Relaxed) {
             return self.try_claim_near_bounds(bytes);
         }
+        let ahead = Credit::ahead(bounds.capacity.load(Ordering::Relaxed), bytes);
+        if ahead > 0 && self.try_add_claim(bytes + ahead) {
+            bounds.give_back(ahead);
+            return true;
+        }
+        self.try_add_claim(bytes)
+    }
+
+    fn try_add_claim(&self, bytes: u64) -> bool {
+        let bounds = &self.bounds;
         let claimed = bounds.claimed.fetch_add(bytes, Ordering::SeqCst) + bytes;
         let checkpoint = self.checkpoint_lsn();
         let age = claimed.saturating_sub(checkpoint.0);
@@ -360,7 +395,8 @@ impl RedoLog {
             if self.checkpoint_lsn().0 >= bounds.oldest_end.load(Ordering::Relaxed) {
                 self.release_files(&mut self.files.lock());
             }
-            // Without the mutex: this may call the pressure callback.
+            // Without the mutex: this may call the pressure callback. CREDIT-1: after `waiters`.
+            bounds.end_credits();
             if self.try_claim(bytes) {
                 break Ok(());
             }
@@ -453,6 +489,7 @@ impl RedoLog {
             true => Some(self.make_files_for(bytes)?),
             false => None,
         };
+        self.bounds.end_credits();
         let mut epoch = self.bounds.epoch.lock();
         let limit = self.bounds.limit.load(Ordering::Relaxed);
         let claimed = self.bounds.claimed.load(Ordering::Relaxed);
@@ -516,6 +553,7 @@ impl RedoLog {
             Some(Step::Make) => files.make()?,
             Some(Step::Remove(spare)) => {
                 // LOG-2: see above.
+                self.bounds.end_credits();
                 let room = files.room_without(spare);
                 self.bounds.room.store(room.0, Ordering::SeqCst);
                 if self.bounds.claimed.load(Ordering::SeqCst) > room.0 {

@@ -277,7 +277,8 @@ impl RedoLog {
             return;
         };
         self.ring.mark(ticket.start, header);
-        if self.ring.used() > WRITTEN_AT.min(self.ring.size() / 2) {
+        // By the frame's end: the place behind it is what all threads write.
+        if self.ring.used_to(ticket.end) > WRITTEN_AT.min(self.ring.size() / 2) {
             self.ring_alarm();
         }
     }

@@ -28,6 +28,7 @@
 mod ahead;
 mod capacity;
 mod control;
+mod credit;
 mod file_pool;
 mod files;
 mod frame;

@@ -93,10 +93,9 @@ impl Ring {
         Lsn(self.next.load(Ordering::Relaxed))
     }
 
-    /// Bytes handed out and not drained yet; more than the size while appenders wait for room.
-    pub fn used(&self) -> u64 {
-        let freed = self.freed.load(Ordering::Relaxed);
-        self.next.load(Ordering::Relaxed).saturating_sub(freed)
+    /// Bytes handed out up to there and not drained yet; more than the size while appenders wait for room.
+    pub fn used_to(&self, end: Lsn) -> u64 {
+        end.0.saturating_sub(self.freed.load(Ordering::Relaxed))
     }
 
     /// Step 1: hands out `len` bytes of the stream.
