@@ -23,13 +23,18 @@
 //!   first interval is entered. So a count of 0, read under the exclusive latch of a key's leaf, says that no
 //!   interval contains the key: one that did was entered under the latch of the key's leaf, which orders the
 //!   raise before the read.
+//! - **GAP-6** An index's bounds, which stand beside the count, are around all its intervals: by the first
+//!   eight bytes of keys, whose order is that of the keys. They are widened before an interval is entered,
+//!   and made narrow only when there is none. So a key that is outside of them, as read under the exclusive
+//!   latch of its leaf, is in no interval, as in GAP-5.
 //!
-//! So an insert into an index on which nobody holds a gap pays one load. Mutexes: one for each shard of
+//! So an insert into an index on which nobody holds a gap pays one load, and one that is not near any, three.
+//! Mutexes: one for each shard of
 //! indexes, taken after the graph's, never together with a shard of queues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -41,8 +46,9 @@ use super::queue::Wakes;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{Error, IndexId, Result};
 
-/// Counts of owners; indexes with equal ids modulo this share one, which costs speed only. A power of two.
-const COUNTS: usize = 1024;
+/// Counts of owners, and bounds; indexes with equal ids modulo this share one, which costs speed only. A
+/// power of two, and no fewer than shards: those that share one are in the same shard.
+const COUNTS: usize = 256;
 /// A power of two.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -95,9 +101,65 @@ impl IndexGaps {
 
 type Shard = HashMap<IndexId, IndexGaps>;
 
+/// Where gaps are in an index, for who need not know it exactly. Changed under the shard's mutex, read
+/// without. Relaxed: GAP-5, GAP-6.
+struct Near {
+    owners: AtomicU32,
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+/// The first bytes of a key, as a number.
+fn beginning(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = key.len().min(8);
+    bytes[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(bytes)
+}
+
+impl Near {
+    fn new() -> Near {
+        Near {
+            owners: AtomicU32::new(0),
+            low: AtomicU64::new(u64::MAX),
+            high: AtomicU64::new(0),
+        }
+    }
+
+    fn widen(&self, low: &[u8], high: Option<&[u8]>) {
+        let (low, high) = (beginning(low), high.map_or(u64::MAX, beginning));
+        // A scan comes here with each row: mostly only the upper bound moves.
+        if low < self.low.load(Ordering::Relaxed) {
+            self.low.store(low, Ordering::Relaxed);
+        }
+        if high > self.high.load(Ordering::Relaxed) {
+            self.high.store(high, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_owner(&self) {
+        self.owners.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end_owner(&self) {
+        if self.owners.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.low.store(u64::MAX, Ordering::Relaxed);
+            self.high.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        if self.owners.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let key = beginning(key);
+        self.low.load(Ordering::Relaxed) <= key && key <= self.high.load(Ordering::Relaxed)
+    }
+}
+
 /// All gap locks of a database.
 pub(super) struct GapTable {
-    counts: Box<[AtomicU32]>,
+    near: Box<[CachePadded<Near>]>,
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// Memory of all intervals, about. Relaxed: a sum that no memory hangs on.
     bytes: AtomicUsize,
@@ -114,14 +176,14 @@ struct Added {
 impl GapTable {
     pub fn new() -> GapTable {
         GapTable {
-            counts: (0..COUNTS).map(|_| AtomicU32::new(0)).collect(),
+            near: (0..COUNTS).map(|_| CachePadded::new(Near::new())).collect(),
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             bytes: AtomicUsize::new(0),
         }
     }
 
-    fn count(&self, index: IndexId) -> &AtomicU32 {
-        &self.counts[index.0 as usize & (COUNTS - 1)]
+    fn near(&self, index: IndexId) -> &Near {
+        &self.near[index.0 as usize & (COUNTS - 1)]
     }
 
     fn shard(&self, index: IndexId) -> MutexGuard<'_, Shard> {
@@ -144,27 +206,39 @@ impl GapTable {
         let mut shard = self.shard(index);
         let gaps = shard.entry(index).or_default();
         let mut is_first = false;
+        // GAP-6. Relaxed, as the count: the leaf's latch, under which this is called, orders it.
+        let near = self.near(index);
+        near.widen(low, high);
         let intervals = gaps.holders.entry(owner).or_insert_with(|| {
             is_first = true;
-            // GAP-5. Relaxed: the leaf's latch, under which this is called, orders it.
-            self.count(index).fetch_add(1, Ordering::Relaxed);
+            // GAP-5
+            near.begin_owner();
             Intervals::default()
         });
         let before = intervals.bytes();
         intervals.add(low, high);
-        // An interval that swallows others leaves less: then this wraps, as the sum does back.
+        // An interval that swallows others leaves less: then this wraps, as the sum does back. One that only
+        // grows mostly takes what it took.
         let change = intervals.bytes().wrapping_sub(before);
-        let all = self.bytes.fetch_add(change, Ordering::Relaxed);
+        let all = match change {
+            0 => self.bytes(),
+            _ => self.bytes.fetch_add(change, Ordering::Relaxed),
+        };
         Added {
             is_first,
             bytes: (all, all.wrapping_add(change)),
         }
     }
 
+    /// GAP-5, GAP-6: if not, no interval of the index contains the key.
+    #[inline]
+    pub fn is_near(&self, index: IndexId, key: &[u8]) -> bool {
+        self.near(index).has(key)
+    }
+
     #[inline]
     fn keeps_out(&self, owner: OwnerKey, index: IndexId, key: &[u8]) -> bool {
-        // GAP-5.
-        if self.count(index).load(Ordering::Relaxed) == 0 {
+        if !self.is_near(index, key) {
             return false;
         }
         let shard = self.shard(index);
@@ -212,8 +286,8 @@ impl GapTable {
             assert!(gaps.waiting.is_empty(), "GAP-4: waits for nobody");
             shard.remove(&index);
         }
+        self.near(index).end_owner();
         drop(shard);
-        self.count(index).fetch_sub(1, Ordering::Relaxed);
         wake_all(wakes);
     }
 

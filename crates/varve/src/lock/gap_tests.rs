@@ -82,6 +82,41 @@ fn gaps_get_along_and_keep_others_out() {
     assert_all_free(&m);
 }
 
+/// GAP-6: bounds by the beginnings of keys keep nobody in who is kept out, and are narrow again when all gaps
+/// are gone, those of a namesake too.
+#[test]
+fn bounds_are_around_all_gaps() {
+    let m = LockManager::new();
+    let (a, b, c) = (m.owner(), m.owner(), m.owner());
+    // Alike in their first eight bytes, and shorter than that.
+    gap(&m, &a, "12345678b", "12345678d");
+    gap(&m, &b, "5", "5555");
+    let is_near = |key: &str| m.inner.gaps.is_near(INDEX, key.as_bytes());
+    for (key, near, out) in [
+        ("12345677z", false, false),
+        ("12345678", true, false),
+        ("12345678b", true, true),
+        ("12345678d", true, false),
+        ("2", true, false),
+        ("5", true, true),
+        ("5554z", true, true),
+        ("5555", true, false),
+        ("5556", false, false),
+    ] {
+        assert_eq!(is_near(key), near, "GAP-6: {key}");
+        assert_eq!(keeps_out(&m, &c, key), out, "{key}");
+    }
+    m.lock_gap(&c, NAMESAKE, b"8", None).unwrap();
+    m.release_all(&a);
+    assert!(keeps_out(&m, &c, "5"));
+    m.release_all(&b);
+    assert!(is_near("9"));
+    m.release_all(&c);
+    gap(&m, &a, "3", "4");
+    let near = ["2", "3", "4", "9"].map(is_near);
+    assert_eq!(near, [false, true, true, false], "GAP-6");
+}
+
 /// GAP-4.
 #[test]
 fn inserts_go_on_when_nobody_is_in_their_way() {
