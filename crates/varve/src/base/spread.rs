@@ -30,7 +30,7 @@ pub fn thread_spot() -> usize {
     })
 }
 
-const STRIPES: usize = 8;
+const STRIPES: usize = 16;
 
 /// A counter that many threads add to and few read. Relaxed: it stands for itself.
 #[derive(Default)]

@@ -7,36 +7,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
+
+use crate::base::thread_spot;
+
+const STRIPES: usize = 8;
+
+/// A time of its own for some threads, with a count of references: a transaction keeps one, and a count that
+/// all transactions shared would be written by all processors.
+type Stripe = Arc<CachePadded<AtomicU64>>;
 
 /// When a transaction that had changed the table committed last, in seconds since 1970. 0: it is not known
 /// that one has. Relaxed: it stands for itself.
 #[derive(Clone, Debug, Default)]
-pub struct ChangeTime(Arc<AtomicU64>);
+pub struct ChangeTime([Stripe; STRIPES]);
 
 impl ChangeTime {
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        let times = self.0.iter().map(|time| time.load(Ordering::Relaxed));
+        times.max().unwrap_or(0)
     }
 
-    fn set(&self, now: u64) {
-        // Most leave the shared cache line alone.
-        if self.get() != now {
-            self.0.store(now, Ordering::Relaxed);
-        }
+    fn stripe(&self) -> &Stripe {
+        &self.0[thread_spot() % STRIPES]
     }
 }
 
 /// The tables that a transaction has changed, each with the number of the first undo record about it, in the
-/// order of these.
+/// order of these. One that several threads have changed for the transaction may be there more than once.
 #[derive(Default)]
-pub struct ChangedTables(SmallVec<[(ChangeTime, u64); 2]>);
+pub struct ChangedTables(SmallVec<[(Stripe, u64); 2]>);
 
 impl ChangedTables {
     pub fn add(&mut self, table: &ChangeTime, undo_no: u64) {
-        let is_it = |(known, _): &(ChangeTime, u64)| Arc::ptr_eq(&known.0, &table.0);
+        let stripe = table.stripe();
+        let is_it = |(known, _): &(Stripe, u64)| Arc::ptr_eq(known, stripe);
         if !self.0.iter().rev().any(is_it) {
-            self.0.push((table.clone(), undo_no));
+            self.0.push((stripe.clone(), undo_no));
         }
     }
 
@@ -60,7 +68,7 @@ impl ChangedTables {
             .unwrap_or_default();
         self.0
             .drain(..)
-            .for_each(|(table, _)| table.set(now.as_secs()));
+            .for_each(|(table, _)| table.store(now.as_secs(), Ordering::Relaxed));
     }
 
     pub fn clear(&mut self) {

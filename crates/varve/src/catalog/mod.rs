@@ -13,6 +13,7 @@ mod loose;
 mod overflow;
 mod record;
 mod redefine;
+mod row_count;
 mod table;
 mod tables;
 mod validate;

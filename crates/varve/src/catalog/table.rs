@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -13,6 +13,7 @@ use crate::base::{
 use crate::btree::{Seek, Tree};
 use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
+use crate::catalog::row_count::RowCount;
 use crate::catalog::{
     ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages, longest_plain,
     longest_whole, split_entry,
@@ -235,9 +236,9 @@ pub struct OpenTable {
     /// without purge.
     purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
-    /// Alone in its cache line: every insert writes it.
-    rows: CachePadded<AtomicI64>,
-    next_row_id: AtomicU64,
+    rows: RowCount,
+    /// Alone in its cache line: inserts into a table without a primary key write it.
+    next_row_id: CachePadded<AtomicU64>,
     /// Next value for AUTO_INCREMENT. The meta page holds the same or, until the row is written, less.
     auto_increment: AtomicU64,
     pub estimates: Estimates,
@@ -330,8 +331,8 @@ impl OpenTable {
             claimed: Arc::default(),
             temporary_overflow: def.id.is_temporary().then(Arc::default),
             purge_gate: RwLock::new(()),
-            rows: CachePadded::new(AtomicI64::new(0)),
-            next_row_id: AtomicU64::new(1),
+            rows: RowCount::default(),
+            next_row_id: CachePadded::new(AtomicU64::new(1)),
             auto_increment: AtomicU64::new(1),
             estimates: Estimates::default(),
             auto_inc_lockers: AtomicU32::new(0),
@@ -358,7 +359,7 @@ impl OpenTable {
 
     fn load_counters(&self) -> Result<()> {
         let rows = self.clustered.tree.estimate_between(&[], None)?;
-        self.rows.store(rows as i64, Ordering::Relaxed);
+        self.rows.set(rows);
         if self.def.has_row_id()
             && let Some(key) = self.last_key()?
         {
@@ -557,15 +558,13 @@ impl OpenTable {
         self.dropped.load(Ordering::Acquire)
     }
 
-    // Relaxed: an estimate.
     pub fn row_count(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed).max(0) as u64
+        self.rows.get()
     }
 
     pub fn count_rows(&self, change: i64) {
-        // Updates leave the shared cache line alone.
         if change != 0 {
-            self.rows.fetch_add(change, Ordering::Relaxed);
+            self.rows.add(change);
         }
     }
 
@@ -581,13 +580,12 @@ impl OpenTable {
 
     /// Somebody knows better how many rows there are.
     pub fn set_row_count(&self, rows: u64) {
-        let rows = i64::try_from(rows).unwrap_or(i64::MAX / 2);
-        self.rows.store(rows, Ordering::Relaxed);
+        self.rows.set(rows);
     }
 
     /// All rows are gone: row ids and the AUTO_INCREMENT counter start again.
     pub fn restart_counters(&self) {
-        self.rows.store(0, Ordering::Relaxed);
+        self.rows.set(0);
         self.next_row_id.store(1, Ordering::Relaxed);
         self.auto_increment.store(1, Ordering::Relaxed);
     }

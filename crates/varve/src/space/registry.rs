@@ -13,12 +13,13 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::alloc_page::{EXTENT_PAGES, Geometry};
 use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
+use crate::base::sync::ReadMostly;
 use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
@@ -56,7 +57,8 @@ pub struct Spaces {
     undo_dir: String,
     pub(super) page_size: usize,
     pub(super) uuid: [u8; 16],
-    spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
+    /// Readers write nothing that they share: pages of undo are looked for by all threads.
+    spaces: ReadMostly<HashMap<SpaceId, Arc<Space>>>,
     files: Arc<OpenFiles>,
     /// For pages that are read ahead, and for writing many and syncing several files.
     queue: Arc<IoQueue>,
@@ -86,7 +88,7 @@ impl Spaces {
             undo_dir: String::new(),
             page_size,
             uuid,
-            spaces: RwLock::default(),
+            spaces: ReadMostly::new(HashMap::new()),
             queue: Arc::new(IoQueue::one_by_one()),
             missed: Mutex::default(),
             files_match: AtomicBool::new(false),
@@ -139,6 +141,12 @@ impl Spaces {
 
     pub fn get(&self, id: SpaceId) -> Option<Arc<Space>> {
         self.spaces.read().get(&id).cloned()
+    }
+
+    /// Pages in the tablespace's file; `None` if it is not open. Does not count a reference, which all threads
+    /// would write.
+    pub fn size_pages(&self, id: SpaceId) -> Option<u32> {
+        self.spaces.read().get(&id).map(|space| space.size_pages())
     }
 
     /// The tablespace, or an error that names it.

@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use super::core::Core;
 use crate::base::thread_spot;
 
-const HANDLES: usize = 16;
+const HANDLES: usize = 32;
 
 /// Keeps a core; stands for it everywhere.
 #[derive(Clone)]

@@ -20,9 +20,9 @@ use crate::lock::{LockManager, TableMode, TrxLocks};
 use super::transaction::Scratch;
 use super::view::ViewPlace;
 
-const STRIPES: usize = 16;
+const STRIPES: usize = 32;
 /// Parts kept in each stripe.
-const KEPT: usize = 16;
+const KEPT: usize = 8;
 /// A buffer that grew beyond this is not kept.
 const KEPT_BUFFER_BYTES: usize = 64 << 10;
 

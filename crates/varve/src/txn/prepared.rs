@@ -9,12 +9,15 @@
 //! - **PREP-2** A transaction that is not in the map is not prepared: a transaction enters before its undo
 //!   logs say so, and leaves after they say something else.
 //!
-//! The mutex is held for a moment; latches and other mutexes are not taken under it.
+//! The map is in parts, by a hash of the name, so that transactions that are prepared one after the other
+//! don't meet. A part's mutex is held for a moment; latches and other mutexes are not taken under it.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, RandomState};
+use std::hash::BuildHasher;
 
-use parking_lot::Mutex;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::{Error, Result, Xid};
 use crate::catalog::{ChangedTables, Claim};
@@ -35,16 +38,25 @@ enum Owner {
     Nobody(Box<Parked>),
 }
 
+const PARTS: usize = 32;
+
+type Part = CachePadded<Mutex<HashMap<Xid, Owner>>>;
+
 /// The prepared transactions of one database.
 #[derive(Default)]
 pub struct Prepared {
-    owners: Mutex<HashMap<Xid, Owner>>,
+    parts: [Part; PARTS],
+    hasher: RandomState,
 }
 
 impl Prepared {
+    fn part(&self, xid: &Xid) -> MutexGuard<'_, HashMap<Xid, Owner>> {
+        self.parts[self.hasher.hash_one(xid) as usize % PARTS].lock()
+    }
+
     /// A transaction with a handle is going to be prepared (PREP-1).
     pub(super) fn enter(&self, xid: &Xid) -> Result<()> {
-        match self.owners.lock().entry(*xid) {
+        match self.part(xid).entry(*xid) {
             Entry::Occupied(_) => Err(Error::AlreadyExists {
                 what: format!("a prepared transaction {xid}"),
             }),
@@ -57,14 +69,14 @@ impl Prepared {
 
     /// It is not prepared any more.
     pub(super) fn leave(&self, xid: &Xid) {
-        self.owners.lock().remove(xid);
+        self.part(xid).remove(xid);
     }
 
     /// Its handle is gone.
     pub(super) fn park(&self, parked: Parked) {
         let xid = *parked.undo.xid().expect("a prepared transaction");
         let parked = Owner::Nobody(Box::new(parked));
-        let before = self.owners.lock().insert(xid, parked);
+        let before = self.part(&xid).insert(xid, parked);
         assert!(
             matches!(before, Some(Owner::Handle)),
             "PREP-2: {xid} was not prepared"
@@ -73,7 +85,7 @@ impl Prepared {
 
     /// Takes it over; the caller is its handle now.
     pub(super) fn take(&self, xid: &Xid) -> Result<Parked> {
-        let mut owners = self.owners.lock();
+        let mut owners = self.part(xid);
         let Some(owner) = owners.get_mut(xid) else {
             return Err(Error::not_found(format!("a prepared transaction {xid}")));
         };
@@ -86,12 +98,15 @@ impl Prepared {
     }
 
     pub fn count(&self) -> usize {
-        self.owners.lock().len()
+        self.parts.iter().map(|part| part.lock().len()).sum()
     }
 
     /// The names of all prepared transactions, in order.
     pub fn names(&self) -> Vec<Xid> {
-        let mut names: Vec<Xid> = self.owners.lock().keys().copied().collect();
+        let mut names: Vec<Xid> = Vec::new();
+        for part in &self.parts {
+            names.extend(part.lock().keys());
+        }
         names.sort_by(|a, b| (a.global(), a.branch()).cmp(&(b.global(), b.branch())));
         names
     }

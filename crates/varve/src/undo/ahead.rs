@@ -47,7 +47,7 @@ fn leads_to(env: &UndoEnv, id: PageId) -> Vec<PageId> {
             .map_or(Vec::new(), |header| vec![header.last]),
         _ => Vec::new(),
     };
-    let exist = env.spaces.get(id.space).map_or(0, |s| s.size_pages());
+    let exist = env.spaces.size_pages(id.space).unwrap_or(0);
     let nos = nos.into_iter().filter(|no| *no != NO_PAGE && no.0 < exist);
     nos.map(|no| PageId::new(id.space, no)).collect()
 }

@@ -331,8 +331,8 @@ impl UndoSys {
             return Ok(false);
         };
         let id = PageId::new(rseg.space(), ptr.page());
-        let exists = |s: Arc<Space>| id.no.0 < s.size_pages();
-        if !self.env.spaces.get(id.space).is_some_and(exists) {
+        let size = self.env.spaces.size_pages(id.space);
+        if size.is_none_or(|size| id.no.0 >= size) {
             return Ok(false);
         }
         let page = match self.env.pool.shared(id) {

@@ -136,7 +136,7 @@ impl UndoSpace {
     }
 
     pub fn size_pages(&self, env: &UndoEnv) -> u32 {
-        env.spaces.get(self.id()).map_or(0, |s| s.size_pages())
+        env.spaces.size_pages(self.id()).unwrap_or(0)
     }
 
     pub fn used_pages(&self, env: &UndoEnv) -> u32 {
