@@ -23,7 +23,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 6] = [4, 5, 6, 7, 8, 9];
+const VERSIONS: [u32; 7] = [4, 5, 6, 7, 8, 9, 10];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -245,11 +245,34 @@ fn check_long(db: &Database, of: &str) {
     assert_eq!(found, want.map(|(id, k)| long_row(id, k)), "{of}");
 }
 
+/// Inserts rows whose numbers are drawn, and deletes the last one.
+fn count(db: &Database, rows: u64) {
+    let table = db.table("b/counted").unwrap();
+    for n in 0..rows {
+        let mut trx = begin(db);
+        let id = table.auto_increment_reserve(1);
+        let row = table.def().row(&[Value::UInt(id)]).unwrap();
+        trx.insert(&table, &row.datums()).unwrap();
+        if n + 1 == rows {
+            let mut cursor = table.cursor(0).unwrap();
+            assert!(cursor.last(&mut trx, LockMode::Exclusive).unwrap());
+            trx.delete(&table, &cursor).unwrap();
+        }
+        trx.commit().unwrap();
+    }
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
     make_words(&db);
     make_long(&db);
+    let counted = TableDef::new("b/counted")
+        .column("id", ColumnType::u64())
+        .primary(&["id"])
+        .auto_increment("id");
+    db.create_table(&counted).unwrap();
+    count(&db, 5);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -271,6 +294,7 @@ fn fill(disk: &SimDisk) {
 /// Makes `crashed` of it.
 fn crash(disk: &SimDisk) {
     let db = open(disk).unwrap();
+    count(&db, 4);
     let table = db.table("a/t").unwrap();
     let late = db.create_table(&definition("b/late")).unwrap();
     let mut trx = begin(&db);
@@ -432,7 +456,8 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     let loaded = (name == "crashed" && version >= 7).then_some("b/loaded");
     let words = (version >= 8).then_some("b/words");
     let long = (version >= 9).then_some("b/long");
-    let others = (late.into_iter().chain(loaded))
+    let counted = (version >= 10).then_some("b/counted");
+    let others = (counted.into_iter().chain(late).chain(loaded))
         .chain(long)
         .chain(["b/other"])
         .chain(words);
@@ -440,6 +465,11 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     assert_eq!(tables, names, "{of}");
     words.into_iter().for_each(|_| check_words(&db, of));
     long.into_iter().for_each(|_| check_long(&db, of));
+    if let Some(counted) = counted {
+        let next = db.table(counted).unwrap().auto_increment_next();
+        let expected = if name == "crashed" { 10 } else { 6 };
+        assert_eq!(next, expected, "{of}: COUNTER-1");
+    }
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
     }

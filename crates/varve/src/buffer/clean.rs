@@ -113,6 +113,7 @@ impl BufferPool {
         let bytes =
             unsafe { std::slice::from_raw_parts(self.arena.page_ptr(taken.frame), self.page_size) };
         out.copy_from_slice(bytes);
+        self.store.complete_copy(taken.page, out);
         f.with_dirty_state(|| f.copied.store(true, Relaxed));
         // SAFETY: latched above.
         unsafe { f.latch.unlock_shared() };

@@ -106,6 +106,9 @@ pub trait PageStore: Send + Sync {
     }
     /// Stores a page. Ignored if the tablespace was dropped.
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()>;
+    /// Completes a copy of the page, which is latched shared, before it is sealed and stored: the store may
+    /// know more of it than the pool.
+    fn complete_copy(&self, _page: PageId, _copy: &mut [u8]) {}
     /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped
     /// none are. If it fails nobody knows which were.
     fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {

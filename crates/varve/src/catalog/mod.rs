@@ -1,5 +1,6 @@
 //! What the database knows about its tables: definitions of tables and indexes.
 
+mod auto_increment;
 mod changed;
 mod def;
 mod def_codec;
@@ -39,6 +40,6 @@ pub use record::{
 };
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_AUTO_INCREMENT, META_PAGE, OpenIndex,
-    OpenTable, PurgeGate, ROW_IDS_END,
+    OpenTable, PurgeGate, ROW_IDS_END, RaisedCounter,
 };
 pub use tables::{BrokenTable, End, Opened, Reserved, Source, Tables, is_aside, schema_of};

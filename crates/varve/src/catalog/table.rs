@@ -11,6 +11,7 @@ use crate::base::{
     Error, IndexId, PageId, PageNo, ReferenceError, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId,
 };
 use crate::btree::{Seek, Tree};
+use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::row_count::RowCount;
@@ -18,22 +19,22 @@ use crate::catalog::{
     ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages, longest_plain,
     longest_whole, split_entry,
 };
-use crate::mtr::{Mtr, MtrEnv};
+use crate::mtr::{Mtr, MtrEnv, PageHandle, RawRecord};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{
     Collations, ColumnType, Damage, Datum, Forms, KeyCodec, RowFormat, RowRef, row_id_of,
 };
-use crate::space::Spaces;
+use crate::space::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise, Spaces};
 
-/// The page of each table's tablespace that holds its counters (docs/format.md).
-pub const META_PAGE: PageNo = PageNo(2);
+/// The page of each table's tablespace that holds its counters.
+pub const META_PAGE: PageNo = COUNTER_PAGE;
 /// Root pages follow, in the order primary, secondary indexes.
 pub const FIRST_ROOT_PAGE: PageNo = PageNo(3);
 /// Hidden row ids from here on are refused. So many are left that threads which find none can't make the
 /// counter start again.
 pub const ROW_IDS_END: u64 = u64::MAX - (1 << 32);
 /// Offset of the AUTO_INCREMENT counter in the meta page: the next value, 8 bytes.
-pub const META_AUTO_INCREMENT: usize = 48;
+pub const META_AUTO_INCREMENT: usize = COUNTER_AT;
 
 /// One index of an open table.
 pub struct OpenIndex {
@@ -239,13 +240,9 @@ pub struct OpenTable {
     rows: RowCount,
     /// Alone in its cache line: inserts into a table without a primary key write it.
     next_row_id: CachePadded<AtomicU64>,
-    /// Next value for AUTO_INCREMENT. The meta page holds the same or, until the row is written, less.
-    auto_increment: AtomicU64,
+    /// The file's counter has the same or, until the row is written, less.
+    auto_increment: AutoIncrement,
     pub estimates: Estimates,
-    /// Statements that hold or await the AUTO-INC lock (txn/auto_inc.rs), and what those who draw without it
-    /// go through.
-    auto_inc_lockers: AtomicU32,
-    auto_inc_gate: RwLock<()>,
     /// When somebody asked for the table last, by the clock of `Tables`. Relaxed: see there.
     last_use: AtomicU64,
     pub changed: ChangeTime,
@@ -333,10 +330,8 @@ impl OpenTable {
             purge_gate: RwLock::new(()),
             rows: RowCount::default(),
             next_row_id: CachePadded::new(AtomicU64::new(1)),
-            auto_increment: AtomicU64::new(1),
+            auto_increment: AutoIncrement::default(),
             estimates: Estimates::default(),
-            auto_inc_lockers: AtomicU32::new(0),
-            auto_inc_gate: RwLock::new(()),
             last_use: AtomicU64::new(0),
             changed: ChangeTime::default(),
             followed: FollowedChanges::default(),
@@ -370,8 +365,9 @@ impl OpenTable {
         }
         if self.def.auto_increment.is_some() && !self.is_temporary() {
             let page = self.mtr.pool.shared(self.meta_page())?;
-            let next = self.read_auto_increment(&page)?;
-            self.auto_increment.store(next.max(1), Ordering::Relaxed);
+            let on_page = self.read_auto_increment(&page)?;
+            let noted = self.clustered.tree.space.noted_counter();
+            self.auto_increment.set(on_page.max(noted));
         }
         Ok(())
     }
@@ -460,7 +456,7 @@ impl OpenTable {
     /// This handle is about to replace another one of the same table. Its counter goes on: the one on the
     /// meta page counts rows that were refused by a secondary index, too.
     pub fn take_over_from(&mut self, old: &OpenTable) {
-        *self.auto_increment.get_mut() = old.auto_increment();
+        self.auto_increment.set(old.auto_increment());
         self.temporary_overflow = old.temporary_overflow.clone();
     }
 
@@ -587,7 +583,7 @@ impl OpenTable {
     pub fn restart_counters(&self) {
         self.rows.set(0);
         self.next_row_id.store(1, Ordering::Relaxed);
-        self.auto_increment.store(1, Ordering::Relaxed);
+        self.auto_increment.set(1);
     }
 
     /// The pages of the tablespace that are in use, but for those that say which are.
@@ -640,43 +636,33 @@ impl OpenTable {
 
     /// The next AUTO_INCREMENT value, without taking it.
     pub fn auto_increment(&self) -> u64 {
-        self.auto_increment.load(Ordering::Relaxed)
+        self.auto_increment.get()
     }
 
     /// Takes `n` consecutive values; returns the first. At its end the counter stays at `u64::MAX`, which is
     /// returned to everybody who comes then.
     pub fn reserve_auto_increment(&self, n: u64) -> u64 {
-        // Relaxed: only uniqueness counts; the rows that use the values are ordered by their own latches.
-        let counter = &self.auto_increment;
-        let add = |at: u64| Some(at.saturating_add(n));
-        let (Ok(first) | Err(first)) =
-            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        first
+        self.auto_increment.draw(n)
     }
 
     /// As above, unless a statement holds or awaits the AUTO-INC lock.
     pub fn reserve_auto_increment_unlocked(&self, n: u64) -> Option<u64> {
-        let _gate = self.auto_inc_gate.read();
-        // Relaxed: the gate orders it.
-        let locked = self.auto_inc_lockers.load(Ordering::Relaxed) != 0;
-        (!locked).then(|| self.reserve_auto_increment(n))
+        self.auto_increment.draw_unlocked(n)
     }
 
     /// A statement is about to ask for the AUTO-INC lock. When this returns, nobody draws without it.
     pub fn announce_auto_inc_lock(&self) {
-        self.auto_inc_lockers.fetch_add(1, Ordering::Relaxed);
-        drop(self.auto_inc_gate.write());
+        self.auto_increment.announce_lock();
     }
 
     /// It has given the lock up, or not got it.
     pub fn withdraw_auto_inc_lock(&self) {
-        let before = self.auto_inc_lockers.fetch_sub(1, Ordering::Relaxed);
-        assert!(before > 0, "AUTOINC-1: more were withdrawn than announced");
+        self.auto_increment.withdraw_lock();
     }
 
     /// Makes the counter at least `next`.
     pub fn raise_auto_increment(&self, next: u64) {
-        self.auto_increment.fetch_max(next, Ordering::Relaxed);
+        self.auto_increment.raise(next);
     }
 
     /// The AUTO_INCREMENT column's value in a row, if it is one that moves the counter.
@@ -685,48 +671,76 @@ impl OpenTable {
         positive_integer(self.def.columns[at].ty, row.get(at).copied()??)
     }
 
-    /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`, or the
-    /// one that ends a batch of rows. The page is latched after tree and undo pages, like allocation pages. A
-    /// temporary table's counter is in memory only.
-    pub fn log_auto_increment(&self, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
+    /// Raises the counter in the file, in the mini-transaction that inserts a row with `value`, or the one
+    /// that ends a batch of rows; it has to be committed with [`RaisedCounter::commit`]. The page, if it is
+    /// latched, comes after tree and undo pages, like allocation pages. A temporary table's counter is in
+    /// memory only.
+    pub fn log_auto_increment(&self, mtr: &mut Mtr<'_>, value: u64) -> Result<RaisedCounter<'_>> {
         if self.is_temporary() {
-            return Ok(());
+            return Ok(RaisedCounter::default());
         }
-        let at = META_AUTO_INCREMENT;
-        let h = mtr.exclusive(self.meta_page())?;
-        let now = self.read_auto_increment(mtr.bytes(h))?;
         let next = value.saturating_add(1);
-        if next > now {
-            mtr.op(
-                h,
-                PageOp::Write {
-                    off: at as u16,
-                    bytes: &next.to_le_bytes(),
-                },
-            );
+        let counter = self.clustered.tree.space.counter();
+        match counter.raise(next) {
+            Raise::Nothing => {}
+            Raise::Record => {
+                let space = self.space();
+                mtr.log_raw(&RawRecord::CounterRaised { space, next });
+            }
+            Raise::Page => {
+                let h = mtr.exclusive(self.meta_page())?;
+                let now = self.read_auto_increment(mtr.bytes(h))?;
+                // COUNTER-2
+                let next = counter.noted();
+                if next > now {
+                    write_auto_increment(mtr, h, next);
+                    return Ok(RaisedCounter(Some((counter, next))));
+                }
+                counter.page_has(now);
+            }
         }
-        Ok(())
+        Ok(RaisedCounter::default())
     }
 
-    /// Sets the persistent counter (ALTER TABLE … AUTO_INCREMENT, TRUNCATE).
+    /// Sets the persistent counter (ALTER TABLE … AUTO_INCREMENT, TRUNCATE). Nobody inserts meanwhile.
     pub fn set_auto_increment(&self, next: u64) -> Result<()> {
         if self.is_temporary() {
-            self.auto_increment.store(next, Ordering::Relaxed);
+            self.auto_increment.set(next);
             return Ok(());
         }
+        let (space, counter) = (self.space(), self.clustered.tree.space.counter());
         let mut mtr = Mtr::begin(&self.mtr, 4096)?;
         let h = mtr.exclusive(self.meta_page())?;
         self.read_auto_increment(mtr.bytes(h))?;
-        mtr.op(
-            h,
-            PageOp::Write {
-                off: META_AUTO_INCREMENT as u16,
-                bytes: &next.to_le_bytes(),
-            },
-        );
-        mtr.commit();
-        self.auto_increment.store(next, Ordering::Relaxed);
+        write_auto_increment(&mut mtr, h, next);
+        mtr.log_raw(&RawRecord::CounterSet { space, next });
+        mtr.commit_with(|_, _| {
+            counter.set(next);
+            counter.page_changed(next);
+        });
+        self.auto_increment.set(next);
         Ok(())
+    }
+}
+
+fn write_auto_increment(mtr: &mut Mtr<'_>, page: PageHandle, next: u64) {
+    let (off, bytes) = (META_AUTO_INCREMENT as u16, &next.to_le_bytes());
+    mtr.op(page, PageOp::Write { off, bytes });
+}
+
+/// The counter of a file whose page a mini-transaction has changed, if it has, and what it is there.
+#[derive(Default)]
+#[must_use = "the mini-transaction is to be committed with it"]
+pub struct RaisedCounter<'a>(Option<(&'a FileCounter, u64)>);
+
+impl RaisedCounter<'_> {
+    /// Commits the mini-transaction (COUNTER-1).
+    pub fn commit(self, mtr: Mtr<'_>) {
+        mtr.commit_with(|_, _| {
+            if let Some((counter, next)) = self.0 {
+                counter.page_changed(next);
+            }
+        });
     }
 }
 

@@ -287,6 +287,7 @@ fn read_redo(
         true => recovery::scan(disk, dir, control, options.scan_settings(), queue)?,
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
+    files.spaces.recover_counters(scan.counters.values());
     if let TableFiles::Found(found) = &files.tables
         && scan.frames > 0
         && options.force_recovery < FORCE_DAMAGE

@@ -12,6 +12,8 @@
 //! | 0x92 | file delete | space, path |
 //! | 0x94 | id limit | u64: transaction ids below this may be in use |
 //! | 0x95 | durable mark | u64: the log was durable up to this LSN. The log makes it itself (redo/mark.rs) |
+//! | 0x96 | counter raised | space, u64 as a varint: the counter of its file is at least this |
+//! | 0x97 | counter set | the same: it is this, whatever was said before |
 //!
 //! 0x93 is not used again. Spaces and page numbers are varints of 32 bits; a path is its length (u16) and
 //! UTF-8, relative to the data directory.
@@ -27,6 +29,8 @@ const FILE_CREATE: u8 = 0x90;
 const FILE_RENAME: u8 = 0x91;
 const FILE_DELETE: u8 = 0x92;
 const ID_LIMIT: u8 = 0x94;
+const COUNTER_RAISED: u8 = 0x96;
+const COUNTER_SET: u8 = 0x97;
 
 /// A record that changes no page. Paths are relative to the data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +54,16 @@ pub enum RawRecord<'a> {
     },
     DurableMark {
         durable: Lsn,
+    },
+    /// The counter in the tablespace's file is at least `next` (space/counter.rs).
+    CounterRaised {
+        space: SpaceId,
+        next: u64,
+    },
+    /// It is `next`, whatever was said before: the page has it, too.
+    CounterSet {
+        space: SpaceId,
+        next: u64,
     },
 }
 
@@ -106,6 +120,16 @@ pub(crate) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
             out.push(MARK_RECORD);
             out.extend_from_slice(&durable.0.to_le_bytes());
         }
+        RawRecord::CounterRaised { space, next } => {
+            out.push(COUNTER_RAISED);
+            varint::put(out, space.0.into());
+            varint::put(out, next);
+        }
+        RawRecord::CounterSet { space, next } => {
+            out.push(COUNTER_SET);
+            varint::put(out, space.0.into());
+            varint::put(out, next);
+        }
     }
 }
 
@@ -147,8 +171,12 @@ impl<'a> Records<'a> {
         Ok(head)
     }
 
+    fn varint(&mut self) -> Parse<u64> {
+        varint::take(&mut self.rest).ok_or("a short record")
+    }
+
     fn u32(&mut self) -> Parse<u32> {
-        let v = varint::take(&mut self.rest).ok_or("a short record")?;
+        let v = self.varint()?;
         u32::try_from(v).map_err(|_| "a number above 32 bits")
     }
 
@@ -200,6 +228,14 @@ impl<'a> Records<'a> {
             ID_LIMIT => RawRecord::IdLimit { limit: self.u64()? },
             MARK_RECORD => RawRecord::DurableMark {
                 durable: Lsn(self.u64()?),
+            },
+            COUNTER_RAISED => RawRecord::CounterRaised {
+                space: self.space()?,
+                next: self.varint()?,
+            },
+            COUNTER_SET => RawRecord::CounterSet {
+                space: self.space()?,
+                next: self.varint()?,
             },
             _ => return Err("an unknown record"),
         })
@@ -306,6 +342,14 @@ mod tests {
             },
             RawRecord::IdLimit { limit: 1 << 55 },
             RawRecord::DurableMark { durable: Lsn(8) },
+            RawRecord::CounterRaised {
+                space: new,
+                next: u64::MAX,
+            },
+            RawRecord::CounterSet {
+                space: new,
+                next: 1,
+            },
         ];
         let mut body = vec![];
         let mut want = vec![];

@@ -146,6 +146,12 @@ pub fn take_apart<'a>(
                 summary.id_limit = summary.id_limit.max(limit)
             }
             BodyPart::Raw(RawRecord::FileDelete { space, .. }) => summary.removed.push(space),
+            BodyPart::Raw(RawRecord::CounterRaised { space, next }) => {
+                summary.counters.raise(space, next)
+            }
+            BodyPart::Raw(RawRecord::CounterSet { space, next }) => {
+                summary.counters.set(space, next)
+            }
             BodyPart::Raw(_) => {}
         }
     }

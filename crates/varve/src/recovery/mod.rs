@@ -5,11 +5,11 @@
 //!
 //! 1. the files of the system and undo tablespaces are opened, and those of tables that have pages in the
 //!    doublewrite file (`flush`), from which torn pages are restored once the log has been looked at;
-//! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, and the
-//!    **page map**: which redo each page lacks (`map`). If its files have indexes (`index`, made by `indexer`
-//!    while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise
-//!    all of it is read once (`scan`), and divided among partitions (`scatter`). Then it is opened for
-//!    writing where it ends;
+//! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, what
+//!    counters of tables' files are at least (COUNTER-1), and the **page map**: which redo each page lacks
+//!    (`map`). If its files have indexes (`index`, made by `indexer` while the checkpoint was far behind),
+//!    they say so, and only the log's end is read (`survey`); otherwise all of it is read once (`scan`), and
+//!    divided among partitions (`scatter`). Then it is opened for writing where it ends;
 //! 3. the map is put behind the buffer pool (`attach`): from here on, the thread that loads a page first
 //!    brings it up to date. If it goes by indexes, a page's redo is read from the log frame by frame
 //!    (`indexed`);
@@ -67,6 +67,7 @@
 mod background;
 mod chain;
 mod comparison;
+mod counters;
 mod divided;
 mod files;
 pub mod index;

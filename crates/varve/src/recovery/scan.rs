@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 
+use super::counters::LoggedCounters;
 use super::divided::Divided;
 use super::indexed::Indexed;
 use super::map::PageMap;
@@ -59,6 +60,7 @@ pub struct LogSummary {
     pub id_limit: u64,
     /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
     pub removed: Vec<SpaceId>,
+    pub counters: LoggedCounters,
 }
 
 impl LogSummary {
@@ -66,6 +68,7 @@ impl LogSummary {
         self.frames += other.frames;
         self.id_limit = self.id_limit.max(other.id_limit);
         self.removed.extend(other.removed);
+        self.counters.add(other.counters);
     }
 }
 
@@ -78,6 +81,7 @@ pub struct Scan {
     pub frames: u64,
     /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
     pub removed: Vec<SpaceId>,
+    pub counters: LoggedCounters,
 }
 
 /// Changes of pages beyond the checkpoint.
@@ -242,6 +246,7 @@ pub fn pass_over_redo(
         id_limit: MAX_ID_56 / 2,
         frames: 0,
         removed: Vec::new(),
+        counters: LoggedCounters::default(),
     };
     let no_queue = Arc::new(IoQueue::one_by_one());
     let spill = Spill::new(disk.clone(), dir, no_queue, FlushMethod::Fsync)?;
@@ -296,6 +301,7 @@ fn take_in(
         id_limit: summary.id_limit.max(control.id_limit),
         frames: summary.frames,
         removed: summary.removed,
+        counters: summary.counters,
     };
     Ok((scan, intake))
 }

@@ -209,6 +209,7 @@ fn put_together(indexes: Vec<Index>, control: &Control) -> Result<Option<Survey>
         id_limit: summary.id_limit.max(control.id_limit),
         frames: summary.frames,
         removed: summary.removed,
+        counters: summary.counters,
     };
     Ok(Some(Survey {
         scan,

@@ -45,7 +45,8 @@
 //!   beginning.
 //!
 //! The room for `TRUNCATE TABLE` is in `spare` (SP-10). How large files go is in `removal` (SP-11, SP-12).
-//! Where users put files to be imported is in `awaited` (SP-13).
+//! Where users put files to be imported is in `awaited` (SP-13). The counter of a table's file, which its
+//! rows raise without a latch, is in `counter` (COUNTER-1 to COUNTER-3).
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
 //! never synced. `unlogged` says what happens when it can't be written or read.
@@ -60,6 +61,7 @@
 mod alloc;
 mod alloc_page;
 mod awaited;
+mod counter;
 mod extents;
 mod file;
 mod header;
@@ -80,6 +82,7 @@ use parking_lot::Mutex;
 
 pub use alloc::{ALLOC_LOG_BYTES, AllocPurpose, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
+pub use counter::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise};
 pub use file::OpenFiles;
 pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};
 pub use link::{Dangling, target_name};
@@ -113,6 +116,8 @@ pub struct Space {
     /// Relaxed, because it stands for itself: each statement asks about its tables' sizes, and must not meet
     /// all others at a mutex.
     used: AtomicU32,
+    /// Made when it is first raised.
+    counter: OnceLock<FileCounter>,
 }
 
 impl Space {
@@ -131,6 +136,24 @@ impl Space {
     /// Relative to the data directory.
     pub fn path(&self) -> String {
         self.file.path()
+    }
+
+    /// The counter of a table's file.
+    pub fn counter(&self) -> &FileCounter {
+        debug_assert_eq!(self.kind(), SpaceKind::Table);
+        self.counter.get_or_init(FileCounter::default)
+    }
+
+    /// What recovery has found of it. Redo may say anything.
+    fn recover_counter(&self, next: u64) {
+        if self.kind() == SpaceKind::Table {
+            self.counter().note(next);
+        }
+    }
+
+    /// What is noted of it; 0 if nothing is.
+    pub fn noted_counter(&self) -> u64 {
+        self.counter.get().map_or(0, FileCounter::noted)
     }
 
     /// Its pages are read and written past the operating system's cache.

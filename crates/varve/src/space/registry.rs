@@ -4,7 +4,7 @@
 //! File operations are durable when they return; what they mean for the catalog and in which order they are
 //! logged is the caller's business.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::alloc_page::{EXTENT_PAGES, Geometry};
+use super::counter::COUNTER_PAGE;
 use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
@@ -62,6 +63,8 @@ pub struct Spaces {
     files: Arc<OpenFiles>,
     /// For pages that are read ahead, and for writing many and syncing several files.
     queue: Arc<IoQueue>,
+    /// What recovery has found of the counters of files that are not open yet.
+    found_counters: Mutex<BTreeMap<SpaceId, u64>>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
     /// Relaxed: it is read by who closes the database, when all others have ended.
@@ -90,6 +93,7 @@ impl Spaces {
             uuid,
             spaces: ReadMostly::new(HashMap::new()),
             queue: Arc::new(IoQueue::one_by_one()),
+            found_counters: Mutex::default(),
             missed: Mutex::default(),
             files_match: AtomicBool::new(false),
             spare: Mutex::default(),
@@ -143,8 +147,8 @@ impl Spaces {
         self.spaces.read().get(&id).cloned()
     }
 
-    /// Pages in the tablespace's file; `None` if it is not open. Does not count a reference, which all threads
-    /// would write.
+    /// Pages in the tablespace's file; `None` if it is not open. Does not count a reference, which all
+    /// threads would write.
     pub fn size_pages(&self, id: SpaceId) -> Option<u32> {
         self.spaces.read().get(&id).map(|space| space.size_pages())
     }
@@ -273,18 +277,34 @@ impl Spaces {
             extents: Mutex::new(None),
             lost: OnceLock::new(),
             used: AtomicU32::new(0),
+            counter: OnceLock::new(),
         }
     }
 
     fn register(&self, space: Space) -> Arc<Space> {
         let mut list = self.spaces.write();
         let held = self.held.begin();
+        if let Some(&next) = self.found_counters.lock().get(&space.id) {
+            space.recover_counter(next);
+        }
         // Of two threads that have opened it one comes first.
         let entry = list.entry(space.id);
         let space = entry.or_insert_with(|| Arc::new(space)).clone();
         drop(held);
         drop(list);
         space
+    }
+
+    /// The counters of these files are to be at least as much, says the redo: of those that are open, and of
+    /// others when they are opened.
+    pub fn recover_counters(&self, found: BTreeMap<SpaceId, u64>) {
+        let open = self.spaces.read();
+        for (id, &next) in &found {
+            if let Some(space) = open.get(id) {
+                space.recover_counter(next);
+            }
+        }
+        *self.found_counters.lock() = found;
     }
 
     /// Opens a file by its path; its header says which tablespace it is.
@@ -654,6 +674,18 @@ impl PageStore for Spaces {
             Some(space) if !space.is_lost() => space.file.write_at(buf, space.offset(page.no)),
             _ => Ok(()),
         }
+    }
+
+    fn complete_copy(&self, page: PageId, copy: &mut [u8]) {
+        if page.no != COUNTER_PAGE {
+            return;
+        }
+        let of_space = |space: &Arc<Space>| {
+            if let Some(counter) = space.counter.get() {
+                counter.complete(copy);
+            }
+        };
+        self.spaces.read().get(&page.space).map(of_space);
     }
 
     fn lose_unlogged(&self, space: SpaceId, why: &Error) -> bool {

@@ -190,8 +190,8 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
 /// Moves the AUTO_INCREMENT counter past the greatest value of the rows.
 pub(super) fn move_counter(table: &OpenTable, most: u64) -> Result<()> {
     let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-    table.log_auto_increment(&mut mtr, most)?;
-    mtr.commit();
+    let raised = table.log_auto_increment(&mut mtr, most)?;
+    raised.commit(mtr);
     table.raise_auto_increment(most.saturating_add(1));
     Ok(())
 }

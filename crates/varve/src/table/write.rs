@@ -19,7 +19,9 @@
 use std::sync::Arc;
 
 use crate::base::{Error, Result, RowHead, Sabotage, StopPoint};
-use crate::catalog::{DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
+use crate::catalog::{
+    DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RaisedCounter, RowRecord,
+};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, record_cost};
@@ -101,7 +103,7 @@ pub fn insert_row(
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
     let inserted = insert_row_by(trx, table, values, on_duplicate, Cascade::default());
-    inserted.map(|()| raise_counter(table, values))
+    inserted.map(|()| raise_counter(trx, table, values))
 }
 
 /// The same if its hidden row id, should it have one, is given: it is that of no other row.
@@ -113,7 +115,7 @@ pub(super) fn insert_row_with(
 ) -> Result<()> {
     let (how, by) = (OnDuplicate::default(), Cascade::default());
     let inserted = insert_under(trx, table, row_id, values, how, by);
-    inserted.map(|()| raise_counter(table, values))
+    inserted.map(|()| raise_counter(trx, table, values))
 }
 
 pub(super) fn insert_row_by(
@@ -287,11 +289,11 @@ pub(super) fn insert_clustered(
         };
         payload.extend_from_slice(&head.to_bytes());
         payload.extend_from_slice(&row.bytes);
-        log_counter(table, &mut mtr, values)?;
+        let raised = log_counter(table, &mut mtr, values)?;
         trx.run = pos.run_hint(&mtr).map(|leaf| (index.id, leaf));
         pos.insert(&mut mtr, key, &trx.scratch.payload);
         append_undo(trx, &mut mtr, undo_page, table.id(), kind);
-        mtr.commit();
+        raised.commit(mtr);
         table.followed.note(id, key);
         table.count_rows(kind.row_count_change());
         return Ok(());
@@ -299,18 +301,22 @@ pub(super) fn insert_clustered(
 }
 
 /// Makes the AUTO_INCREMENT counter on disk greater than the value of a row that is about to be there.
-fn log_counter(table: &OpenTable, mtr: &mut Mtr<'_>, values: &[Datum<'_>]) -> Result<()> {
+fn log_counter<'a>(
+    table: &'a OpenTable,
+    mtr: &mut Mtr<'_>,
+    values: &[Datum<'_>],
+) -> Result<RaisedCounter<'a>> {
     match table.auto_increment_value(values) {
         Some(value) => table.log_auto_increment(mtr, value),
-        None => Ok(()),
+        None => Ok(RaisedCounter::default()),
     }
 }
 
 /// Does the same to the counter that values are drawn from: when the row is there, so that one that is
 /// refused leaves it alone.
-fn raise_counter(table: &OpenTable, values: &[Datum<'_>]) {
+fn raise_counter(trx: &Transaction, table: &OpenTable, values: &[Datum<'_>]) {
     if let Some(value) = table.auto_increment_value(values) {
-        table.raise_auto_increment(value.saturating_add(1));
+        trx.raise_auto_increment(table, value);
     }
 }
 
@@ -442,9 +448,10 @@ fn change_row(
         trx: id,
         roll_ptr,
     };
-    if kind != UndoKind::RowDeleteMark {
-        log_counter(table, &mut mtr, values)?;
-    }
+    let raised = match kind {
+        UndoKind::RowDeleteMark => RaisedCounter::default(),
+        _ => log_counter(table, &mut mtr, values)?,
+    };
     let diff = &previous.diff;
     mtr.op(
         pos.h,
@@ -457,7 +464,7 @@ fn change_row(
         },
     );
     append_undo(trx, &mut mtr, undo_page, table.id(), kind);
-    mtr.commit();
+    raised.commit(mtr);
     table.followed.note(id, current.key);
     table.count_rows(kind.row_count_change());
     Ok(Changed::Done)
@@ -595,7 +602,7 @@ pub(super) fn update_row_by(
                 see_to_children(trx, table, &old, seen, by)
             });
             moved.map_err(|e| unless_own_history(trx, table, values, e))?;
-            raise_counter(table, values);
+            raise_counter(trx, table, values);
             return Ok(true);
         }
     }
@@ -633,7 +640,7 @@ pub(super) fn update_row_by(
         return Err(unless_own_history(trx, table, values, e));
     }
     if changes {
-        raise_counter(table, values);
+        raise_counter(trx, table, values);
         Counters::add(&trx.core().counters.rows_updated, 1);
     }
     Ok(changes)

@@ -6,10 +6,8 @@
 //! ends.
 //!
 //! - **AUTOINC-1** While a statement holds the lock, only statements that asked for no lock draw values. A
-//!   statement that wants the lock raises the table's count of lockers, passes the table's gate for writing,
-//!   then queues up for the lock. A statement that draws without it looks at the count and draws with the
-//!   gate held for reading. So either it sees the count and queues up, too, or its draw is over before the
-//!   lock is asked for.
+//!   statement that wants the lock announces that, then queues up for the lock. A statement that draws
+//!   without it sees the announcement and queues up, too, or its draw is over before that (DRAW-1).
 
 use std::sync::Arc;
 
@@ -43,11 +41,26 @@ impl Transaction {
             if lock == AutoIncLock::AfterOthers
                 && let Some(first) = table.reserve_auto_increment_unlocked(n)
             {
-                return Ok(first);
+                return Ok(self.has_drawn(table, first, n));
             }
             self.lock_auto_inc(table)?;
         }
-        Ok(table.reserve_auto_increment(n))
+        let first = table.reserve_auto_increment(n);
+        Ok(self.has_drawn(table, first, n))
+    }
+
+    fn has_drawn(&mut self, table: &OpenTable, first: u64, n: u64) -> u64 {
+        self.drawn = Some((table.id(), first.saturating_add(n)));
+        first
+    }
+
+    /// Makes the table's counter greater than a row's value. What the statement has drawn is below it, and
+    /// need not look at what all threads write.
+    pub(crate) fn raise_auto_increment(&self, table: &OpenTable, value: u64) {
+        let is_drawn = |(of, next)| of == table.id() && value < next;
+        if !self.drawn.is_some_and(is_drawn) {
+            table.raise_auto_increment(value.saturating_add(1));
+        }
     }
 
     fn lock_auto_inc(&mut self, table: &Arc<OpenTable>) -> Result<()> {
@@ -65,6 +78,7 @@ impl Transaction {
 
     /// The statement has ended: gives up the AUTO-INC locks that it took.
     pub fn end_statement(&mut self) {
+        self.drawn = None;
         while let Some(table) = self.auto_inc.pop() {
             let core = self.core();
             core.locks

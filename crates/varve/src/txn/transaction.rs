@@ -135,8 +135,9 @@ pub struct Transaction {
     read_tables: Vec<TableId>,
     claims: Vec<Claim>,
     changed: ChangedTables,
-    /// Tables whose AUTO-INC lock the statement holds (auto_inc.rs).
+    /// Tables whose AUTO-INC lock the statement holds; the one it drew from last, and its counter behind that.
     pub(super) auto_inc: Vec<Arc<OpenTable>>,
+    pub(super) drawn: Option<(TableId, u64)>,
     own_table_locks: bool,
     /// Counts read views opened and rollbacks to savepoints: what was read before may be otherwise now.
     read_epoch: u64,
@@ -185,6 +186,7 @@ impl Transaction {
             claims: Vec::new(),
             changed: ChangedTables::default(),
             auto_inc: Vec::new(),
+            drawn: None,
             own_table_locks: true,
             read_epoch: 0,
             foreign_key_checks: true,

@@ -111,20 +111,22 @@ impl Index {
         let Some(header) = header.filter(is_ours) else {
             return Ok(None);
         };
-        let (directory, removed) = (
-            header.section(Section::Directory),
-            header.section(Section::Removed),
-        );
-        let (listed, removed_bytes) = (source.read(directory)?, source.read(removed)?);
-        if !directory.is_whole(&listed) || !removed.is_whole(&removed_bytes) {
-            return Ok(None);
+        let parts = [Section::Directory, Section::Removed, Section::Counters];
+        let parts = parts.map(|part| header.section(part));
+        let [listed, removed, counters] = [0, 1, 2].map(|n| source.read(parts[n]));
+        let (listed, removed, counters) = (listed?, removed?, counters?);
+        {
+            let mut read = parts.iter().zip([&listed, &removed, &counters]);
+            if !read.all(|(part, bytes)| part.is_whole(bytes)) {
+                return Ok(None);
+            }
         }
-        let head = sections::head_of(&header, &removed_bytes);
+        let head = sections::head_of(&header, &removed, &counters);
         let directory = sections::decode_directory(&listed, header.blocks_bytes);
         let (Some(head), Some(directory)) = (head, directory) else {
             return Ok(None);
         };
-        drop((bytes, listed, removed_bytes));
+        drop((bytes, listed, removed, counters));
         Ok(Some(Index {
             source,
             header,

@@ -16,13 +16,12 @@
 //! Sections are sequences of varints, LSNs in units of 8. Pages are 64-bit numbers, tablespace in the upper
 //! half:
 //!
-//! ```text
-//! directory  for each block: its first page, by the difference to that of the block before; its bytes; its crc32c, u32
-//! units      for each unit of 16 pages that has an entry: the difference to the unit before, doubled, plus 1 if pages in it start as zeros;
-//!            the pages that have entries, a bit for each; if there are some, those that start as zeros
-//! restarts   for each page that starts as zeros: the difference to the page before; LSN of the last frame that says so, from `first` on
-//! removed    tablespaces whose removal was decided, in the order of the log
-//! ```
+//! ```text directory  for each block: its first page, by the difference to that of the block before; its
+//! bytes; its crc32c, u32 units      for each unit of 16 pages that has an entry: the difference to the unit
+//! before, doubled, plus 1 if pages in it start as zeros; the pages that have entries, a bit for each; if
+//! there are some, those that start as zeros restarts   for each page that starts as zeros: the difference to
+//! the page before; LSN of the last frame that says so, from `first` on removed    tablespaces whose removal
+//! was decided, in the order of the log counters   of tables' files (recovery/counters.rs) ```
 //!
 //! Pure functions; bytes from disk never panic. What they decode was checked against its checksum before, but
 //! need not be what this program wrote.
@@ -32,6 +31,7 @@ use std::path::Path;
 use super::{DatabaseIdentity, FileId, Head, LogSummary};
 use crate::base::{Lsn, PageId, SpaceId, varint};
 use crate::recovery::chain::LSN_UNIT;
+use crate::recovery::counters::LoggedCounters;
 use crate::recovery::pages::{Marks, UNIT_PAGES, UnitNo, unit_of};
 use crate::redo::{FileIntro, INTRO_BYTES, NO_SPACE};
 
@@ -47,9 +47,11 @@ pub enum Section {
     Units,
     Restarts,
     Removed,
+    /// Older versions, whose indexes have zeros in its place, wrote no such records.
+    Counters,
 }
 
-const SECTIONS: usize = 4;
+const SECTIONS: usize = 5;
 /// Numbers in the header.
 const WORDS: usize = 9 + 2 * SECTIONS;
 
@@ -87,7 +89,7 @@ impl Header {
 
     /// Of the whole file.
     pub fn file_bytes(&self) -> u64 {
-        let last = self.section(Section::Removed);
+        let last = self.section(Section::Counters);
         last.offset + last.len
     }
 
@@ -165,12 +167,13 @@ pub fn finish(
     mut image: Vec<u8>,
     head: &Head,
     identity: DatabaseIdentity,
-    parts: [Vec<u8>; SECTIONS - 1],
+    parts: [Vec<u8>; SECTIONS - 2],
 ) -> Vec<u8> {
     let blocks_bytes = (image.len() - HEADER_BYTES) as u64;
     let [directory, units, restarts] = parts;
     let removed = encode_removed(&head.summary.removed);
-    let sections = [directory, units, restarts, removed].map(|bytes| {
+    let counters = head.summary.counters.encode();
+    let sections = [directory, units, restarts, removed, counters].map(|bytes| {
         let (offset, len) = (image.len() as u64, bytes.len() as u64);
         image.extend_from_slice(&bytes);
         let crc = crc32c::crc32c(&bytes);
@@ -189,8 +192,9 @@ pub fn finish(
     image
 }
 
-/// The head that the header and the section of removed tablespaces tell; `None` if that is no such section.
-pub fn head_of(header: &Header, removed: &[u8]) -> Option<Head> {
+/// The head that the header and the sections of removed tablespaces and of counters tell; `None` if these are
+/// no such sections.
+pub fn head_of(header: &Header, removed: &[u8], counters: &[u8]) -> Option<Head> {
     Some(Head {
         file: header.file,
         first: header.first,
@@ -199,6 +203,7 @@ pub fn head_of(header: &Header, removed: &[u8]) -> Option<Head> {
             frames: header.frames,
             id_limit: header.id_limit,
             removed: decode_removed(removed)?,
+            counters: LoggedCounters::decode(counters)?,
         },
     })
 }

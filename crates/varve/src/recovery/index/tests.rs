@@ -134,6 +134,17 @@ fn random_frame(rng: &mut SmallRng) -> Vec<u8> {
         let space = SpaceId(rng.random_range(1..90));
         put_raw(&mut body, &RawRecord::FileDelete { space, path: "t" });
     }
+    if rng.random_range(0..20) == 0 {
+        let space = SpaceId(rng.random_range(1..20));
+        let next = rng.random();
+        put_raw(
+            &mut body,
+            &match rng.random_range(0..3) {
+                0 => RawRecord::CounterSet { space, next },
+                _ => RawRecord::CounterRaised { space, next },
+            },
+        );
+    }
     body
 }
 
