@@ -119,7 +119,10 @@ pub unsafe extern "C" fn varve_table_can_become(
     def: *const varve_table_def,
 ) -> bool {
     // SAFETY: CAPI-2.
-    unsafe { takes(table, def, TableDef::redefined) }
+    let table = unsafe { &*table };
+    // SAFETY: CAPI-2.
+    let def = unsafe { redefined_as(&*def, table.table.def()) };
+    def.is_ok_and(|def| table.db.check_redefinition(&table.table, &def).is_ok())
 }
 
 /// Whether the table has just this definition: varve_redefinition_prepare would take it, and change nothing.
@@ -143,22 +146,10 @@ pub unsafe extern "C" fn varve_table_can_be_rebuilt(
     def: *const varve_table_def,
 ) -> bool {
     // SAFETY: CAPI-2.
-    unsafe { takes(table, def, TableDef::rebuilt) }
-}
-
-/// # Safety
-///
-/// CAPI-2.
-unsafe fn takes(
-    table: *const varve_table,
-    def: *const varve_table_def,
-    how: fn(&TableDef, &TableDef) -> varve::Result<TableDef>,
-) -> bool {
-    // SAFETY: CAPI-2.
     let table = unsafe { &*table }.table.def();
     // SAFETY: CAPI-2.
     let def = unsafe { redefined_as(&*def, table) };
-    def.is_ok_and(|def| how(table, &def).is_ok())
+    def.is_ok_and(|def| table.rebuilt(&def).is_ok())
 }
 
 /// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.

@@ -50,8 +50,10 @@ fn part(input: &mut Input<'_>, columns: &[ColumnDef]) -> KeyPart {
         columns[part.column].ty,
         ColumnType::Fixed(_) | ColumnType::Bytes(_) | ColumnType::Text { .. }
     );
-    let prefix = u32::from(input.u8() % 8);
+    let form = input.u8();
+    let prefix = u32::from(form % 8);
     part.prefix_len = (may_be_cut && prefix > 0).then_some(prefix);
+    part.segmented = form & 8 != 0;
     part
 }
 
@@ -175,11 +177,11 @@ fn hostile(format: &RowFormat, codec: &KeyCodec, bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for kind in 0..8u8 {
-        for choice in 0..3 {
+        for (choice, form) in [(0, 0), (1, 1), (2, 2), (0, 8), (2, 8)] {
             // Two columns of the type, an index on both, two rows, and a tail.
             let column = [kind, choice, 1 + choice, 0, 1];
             let mut seed = [&[1], &column[..], &column[..]].concat();
-            seed.extend([1, 0, choice, 0, 1, 1, choice]);
+            seed.extend([1, 0, choice, form, 1, 1, form]);
             for n in 0..4u8 {
                 seed.extend([2, 8, b'a', n, b' ', 0, 0xff, 0xc3, 0xa4, n]);
             }

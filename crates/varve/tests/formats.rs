@@ -262,6 +262,61 @@ fn count(db: &Database, rows: u64) {
     }
 }
 
+/// A row of `b/segments`, whose keys would be too long if zeros and spaces were escaped.
+fn segmented_row(n: u8) -> Vec<Value> {
+    let bytes = [[0, 1].repeat(180), vec![n]].concat();
+    let text = format!("{}{n}", "a ".repeat(180));
+    vec![Value::Bytes(bytes), Value::Text(text)]
+}
+
+/// Twenty rows, of which those with even numbers have changed places in the index.
+fn make_segmented(db: &Database) {
+    let def = TableDef::new("b/segments")
+        .column("id", ColumnType::Bytes(400))
+        .column("k", ColumnType::text_in(CollationId::UTF8_BIN_PAD, 400))
+        .primary(&["id"])
+        .unique("by_k", &["k"]);
+    let table = db.create_table(&def).unwrap();
+    let row = |id, k: u8| {
+        let values = [segmented_row(id).remove(0), segmented_row(k).remove(1)];
+        table.def().row(&values).unwrap()
+    };
+    let mut trx = begin(db);
+    (0..20).for_each(|id| trx.insert(&table, &row(id, id + 100).datums()).unwrap());
+    trx.commit().unwrap();
+    let mut trx = begin(db);
+    let mut cursor = table.cursor(0).unwrap();
+    for id in 0..20 {
+        assert!(match id {
+            0 => cursor.first(&mut trx, LockMode::Exclusive).unwrap(),
+            _ => cursor.next(&mut trx).unwrap(),
+        });
+        trx.update(&table, &cursor, &row(id, id).datums()).unwrap();
+    }
+    trx.commit().unwrap();
+}
+
+/// By the entries alone, which have the whole row.
+fn check_segmented(db: &Database, of: &str) {
+    let table = db.table("b/segments").unwrap();
+    assert_eq!(db.check_table(&table).unwrap().errors, [""; 0], "{of}");
+    let mut trx = begin(db);
+    let mut cursor = table.cursor(1).unwrap();
+    cursor.set_keys_suffice(true);
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut found = Vec::new();
+    while more {
+        let values = cursor.key_values().unwrap().expect("the entry says all");
+        let text = String::from_utf8(values.get(0).unwrap().to_vec()).unwrap();
+        let bytes = values.get(1).unwrap().to_vec();
+        found.push(vec![Value::Bytes(bytes), Value::Text(text)]);
+        more = cursor.next(&mut trx).unwrap();
+    }
+    let mut want: Vec<_> = (0..20).map(segmented_row).collect();
+    want.sort_by_key(|row| format!("{:?}", row[1]));
+    assert_eq!(found, want, "{of}");
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
@@ -273,6 +328,7 @@ fn fill(disk: &SimDisk) {
         .auto_increment("id");
     db.create_table(&counted).unwrap();
     count(&db, 5);
+    make_segmented(&db);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -457,9 +513,11 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     let words = (version >= 8).then_some("b/words");
     let long = (version >= 9).then_some("b/long");
     let counted = (version >= 10).then_some("b/counted");
+    let segments = (version >= 10).then_some("b/segments");
     let others = (counted.into_iter().chain(late).chain(loaded))
         .chain(long)
         .chain(["b/other"])
+        .chain(segments)
         .chain(words);
     let names: Vec<_> = ["a/t"].into_iter().chain(others).collect();
     assert_eq!(tables, names, "{of}");
@@ -470,6 +528,7 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
         let expected = if name == "crashed" { 10 } else { 6 };
         assert_eq!(next, expected, "{of}: COUNTER-1");
     }
+    segments.into_iter().for_each(|_| check_segmented(&db, of));
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
     }

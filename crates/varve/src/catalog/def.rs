@@ -92,6 +92,11 @@ impl IndexDef {
             created_by: TrxId(0),
         }
     }
+
+    /// Some of its parts are stored in segments.
+    pub(super) fn is_segmented(&self) -> bool {
+        self.parts.iter().any(|part| part.segmented)
+    }
 }
 
 impl TableDef {
@@ -286,27 +291,6 @@ impl TableDef {
             },
             other => other,
         })
-    }
-
-    /// Records in each key part the fingerprint of its collation: the indexes are built with it from now on.
-    pub(crate) fn stamp_collations(&mut self, collations: &Collations) -> Result<()> {
-        (0..=self.indexes.len()).try_for_each(|number| self.stamp_index(number, collations))
-    }
-
-    /// The same for one index: 0 is the clustered one.
-    pub(crate) fn stamp_index(&mut self, number: usize, collations: &Collations) -> Result<()> {
-        let index = match number {
-            0 => &mut self.primary,
-            n => &mut self.indexes[n - 1],
-        };
-        for part in &mut index.parts {
-            if let Some(ColumnType::Text { collation, .. }) =
-                self.columns.get(part.column).map(|c| c.ty)
-            {
-                part.fingerprint = collations.get(collation)?.fingerprint();
-            }
-        }
-        Ok(())
     }
 
     /// A row of typed values, one per column.

@@ -14,9 +14,11 @@ use crate::row::{CollationId, ColumnDef, ColumnType, GoneColumn, KeyPart};
 
 use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has discarded tablespaces. A definition is written in the first one that has all of it,
-/// which older versions may read.
-const VERSION: u16 = 6;
+/// The encoding that has parts of keys in segments. A definition is written in the first one that has all of
+/// it, which older versions may read.
+const VERSION: u16 = 7;
+/// Discarded tablespaces.
+const WITH_DISCARDED: u16 = 6;
 /// Columns that are gone, or take NULL since a later version.
 const WITH_GONE_COLUMNS: u16 = 5;
 /// Indexes younger than their table.
@@ -38,6 +40,7 @@ const COLUMN_DEFAULT: u8 = 2;
 const INDEX_UNIQUE: u8 = 1;
 const PART_DESCENDING: u8 = 1;
 const PART_PREFIX: u8 = 2;
+const PART_SEGMENTED: u8 = 4;
 
 /// Where the two ids are, behind the version.
 const IDS: Range<usize> = 2..14;
@@ -53,7 +56,8 @@ impl TableDef {
         let is_young = |index: &IndexDef| index.created_by != TrxId(0);
         let takes_null_later = |column: &ColumnDef| column.nullable_since > 1;
         let version = match (self.computed.is_empty(), &self.system_time) {
-            _ if self.discarded => VERSION,
+            _ if self.all_indexes().any(IndexDef::is_segmented) => VERSION,
+            _ if self.discarded => WITH_DISCARDED,
             _ if !self.gone.is_empty() || self.columns.iter().any(takes_null_later) => {
                 WITH_GONE_COLUMNS
             }
@@ -106,7 +110,7 @@ impl TableDef {
                 put(out, column.nullable_since.to_le_bytes());
             }
         }
-        if version >= VERSION {
+        if version >= WITH_DISCARDED {
             put(out, [u8::from(self.discarded)]);
         }
     }
@@ -146,8 +150,10 @@ impl TableDef {
         let columns = r.u16()?;
         def.columns = (0..columns).map(|_| r.column()).collect::<Result<_>>()?;
         let indexes = r.u16()?;
-        def.primary = r.index()?;
-        def.indexes = (0..indexes).map(|_| r.index()).collect::<Result<_>>()?;
+        def.primary = r.index(version)?;
+        def.indexes = (0..indexes)
+            .map(|_| r.index(version))
+            .collect::<Result<_>>()?;
         def.comment = r.blob()?.to_vec();
         if version >= WITH_FOREIGN_KEYS {
             let keys = r.u16()?;
@@ -171,7 +177,7 @@ impl TableDef {
                 column.nullable_since = r.u16()?;
             }
         }
-        if version >= VERSION {
+        if version >= WITH_DISCARDED {
             def.discarded = r.flags(1)? == 1;
         }
         if !r.rest.is_empty() {
@@ -233,7 +239,8 @@ fn put_index(out: &mut Vec<u8>, index: &IndexDef) {
         put(out, (part.column as u16).to_le_bytes());
         let descending = if part.descending { PART_DESCENDING } else { 0 };
         let prefix = part.prefix_len.map_or(0, |_| PART_PREFIX);
-        put(out, [descending | prefix]);
+        let segmented = if part.segmented { PART_SEGMENTED } else { 0 };
+        put(out, [descending | prefix | segmented]);
         put(out, part.prefix_len.unwrap_or(0).to_le_bytes());
         put(out, part.fingerprint.to_le_bytes());
     }
@@ -407,7 +414,8 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    fn index(&mut self) -> Result<IndexDef> {
+    fn index(&mut self, version: u16) -> Result<IndexDef> {
+        let young = if version < VERSION { 0 } else { PART_SEGMENTED };
         let id = IndexId(self.u64()?);
         let mut index = IndexDef::new(self.str()?, Vec::new());
         index.id = id;
@@ -415,10 +423,11 @@ impl<'a> Reader<'a> {
         index.root = PageNo(self.u32()?);
         for _ in 0..self.u16()? {
             let mut part = KeyPart::new(self.u16()? as usize);
-            let flags = self.flags(PART_DESCENDING | PART_PREFIX)?;
+            let flags = self.flags(PART_DESCENDING | PART_PREFIX | young)?;
             let prefix = self.u32()?;
             part.descending = flags & PART_DESCENDING != 0;
             part.prefix_len = (flags & PART_PREFIX != 0).then_some(prefix);
+            part.segmented = flags & PART_SEGMENTED != 0;
             part.fingerprint = self.u64()?;
             index.parts.push(part);
         }

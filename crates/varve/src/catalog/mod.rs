@@ -15,6 +15,7 @@ mod overflow;
 mod record;
 mod redefine;
 mod row_count;
+mod stamp;
 mod table;
 mod tables;
 mod validate;
@@ -38,6 +39,7 @@ pub use record::{
     ClusteredKey, DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord,
     entry_state, longest_plain, longest_whole,
 };
+pub use stamp::BuiltWith;
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_AUTO_INCREMENT, META_PAGE, OpenIndex,
     OpenTable, PurgeGate, ROW_IDS_END, RaisedCounter,

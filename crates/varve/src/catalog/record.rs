@@ -85,6 +85,16 @@ const fn longest_rest(page_size: usize) -> usize {
     max_record(page_size) - max_key(page_size) - ENTRY_LEN
 }
 
+/// Whether there is room for an entry whose own key has so many bytes, of a row whose clustered key has so
+/// many, the first `ordered` of which are to count in the order of entries (TAIL-2).
+pub const fn has_room(page_size: usize, own: usize, clustered: usize, ordered: usize) -> bool {
+    let is_whole = own + clustered <= longest_whole(page_size);
+    let plain = longest_plain(page_size);
+    own <= plain
+        && (is_whole
+            || own + ordered <= plain && own + clustered <= plain + longest_rest(page_size))
+}
+
 /// Makes what `key` holds from `start` on, an entry's own key, the key of a long entry: that of the row with
 /// this clustered key, of which the first `ordered` bytes are to count in the order of entries (TAIL-2).
 /// Returns how much of the clustered key is in it, or as an error how long both are.
@@ -98,9 +108,10 @@ pub fn split_entry(
     let own_len = key.len() - start;
     let whole = own_len + clustered.len();
     debug_assert!(whole > longest_whole(page_size), "no long entry");
-    let room = longest_plain(page_size).checked_sub(own_len);
-    let room = room.filter(|&n| n >= ordered && clustered.len() - n <= longest_rest(page_size));
-    let n = room.ok_or(whole)?;
+    if !has_room(page_size, own_len, clustered.len(), ordered) {
+        return Err(whole);
+    }
+    let n = longest_plain(page_size) - own_len;
     let hash = Sha256::new()
         .chain_update(&key[start..])
         .chain_update(clustered);

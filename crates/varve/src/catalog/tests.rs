@@ -6,6 +6,13 @@ use super::*;
 use crate::base::{Error, IndexId, PageNo, SpaceId, TableId, TrxId};
 use crate::row::{CollationId, Collations, ColumnDef, ColumnType, GoneColumn, KeyPart, Value};
 
+fn built_with(collations: &Collations) -> BuiltWith<'_> {
+    BuiltWith {
+        collations,
+        page_size: 16 << 10,
+    }
+}
+
 fn orders() -> TableDef {
     let mut def = TableDef::new("shop/orders")
         .column("id", ColumnType::u64())
@@ -34,7 +41,7 @@ fn orders() -> TableDef {
     def.comment = b"anything".to_vec();
     def.indexes[0].id = IndexId(77);
     def.indexes[0].root = PageNo(4);
-    def.stamp_collations(&Collations::new()).unwrap();
+    def.stamp_indexes(built_with(&Collations::new())).unwrap();
     def
 }
 
@@ -84,6 +91,14 @@ fn orders_without_a_file() -> TableDef {
     def
 }
 
+fn orders_in_segments() -> TableDef {
+    let mut def = orders_without_a_file();
+    for part in &mut def.indexes[1].parts {
+        part.segmented = true;
+    }
+    def
+}
+
 #[test]
 fn definitions_come_back() {
     for def in [
@@ -93,8 +108,36 @@ fn definitions_come_back() {
         orders_with_young_index(),
         orders_that_lost_columns(),
         orders_without_a_file(),
+        orders_in_segments(),
     ] {
         comes_back(def);
+    }
+}
+
+/// Older programs read what has no parts in segments, and none of it is in older definitions.
+#[test]
+fn a_definition_is_as_old_as_it_can_be() {
+    for (mut def, version) in [
+        (orders(), 1),
+        (orders_with_parents(), 2),
+        (orders_with_history(), 3),
+        (orders_with_young_index(), 4),
+        (orders_that_lost_columns(), 5),
+        (orders_without_a_file(), 6),
+        (orders_in_segments(), 7),
+    ] {
+        let mut bytes = Vec::new();
+        def.encode(&mut bytes);
+        assert_eq!(bytes[0], version);
+        if version == 7 {
+            bytes[0] = 6;
+            let refused = TableDef::decode(&bytes).unwrap_err().to_string();
+            assert!(refused.contains("an unknown flag"), "{refused}");
+        }
+        def.primary.parts[0].segmented = true;
+        bytes.clear();
+        def.encode(&mut bytes);
+        assert_eq!(bytes[0], 7);
     }
 }
 
@@ -124,7 +167,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 7;
+    bytes[0] = 8;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })
@@ -137,7 +180,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = Vec::new();
-        orders_without_a_file().encode(&mut bytes);
+        orders_in_segments().encode(&mut bytes);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;

@@ -11,7 +11,7 @@ use crate::ddl::{Ddl, Redefinition};
 use crate::row::RowRef;
 use crate::txn::ValueSource;
 
-use super::{Database, DatabaseInner};
+use super::{Database, DatabaseInner, Table};
 
 /// A definition that a table is about to get, or several tables together. Dropped, it leaves them as they
 /// were. As long as it is there no other definition can be prepared for them, and if something is built for
@@ -61,6 +61,11 @@ impl Database {
         let tell = &mut |_: &str, _: &RowRef<'_>| {};
         self.prepare_redefinition(to, RedefinitionWaits::default())?
             .commit(tell)
+    }
+
+    /// Whether `redefine_table` takes this definition for the table.
+    pub fn check_redefinition(&self, table: &Table, to: &TableDef) -> Result<()> {
+        self.inner.ddl.redefined(&table.table, to).map(drop)
     }
 
     /// The first step of `redefine_table`: it begins, and if there are indexes to be built, others go on.

@@ -56,8 +56,8 @@ use crate::base::{
 };
 use crate::btree::Tree;
 use crate::catalog::{
-    BrokenTable, COPY_AT, ColumnNames, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, Reserved,
-    TableDef, copy_page, first_copy, is_aside, schema_of, second_copy,
+    BrokenTable, BuiltWith, COPY_AT, ColumnNames, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT,
+    Reserved, TableDef, copy_page, first_copy, is_aside, schema_of, second_copy,
 };
 use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
@@ -163,7 +163,7 @@ impl Ddl {
         def.id = TableId(0);
         let _reserved = self.reserve([], std::slice::from_ref(&def));
         self.check_foreign_keys(&def, checks)?;
-        def.stamp_collations(&self.collations)?;
+        def.stamp_indexes(self.built_with())?;
         self.assign_ids(&mut def)?;
         let target = directory.map(|directory| directory.join(elsewhere::file_name(&def)));
         let path = table_path(&def.name);
@@ -192,6 +192,14 @@ impl Ddl {
         let tables = defs.iter().map(|def| def.name.clone());
         let names = names.into_iter().map(String::from);
         self.core.tables.reserve(names.chain(tables).chain(parents))
+    }
+
+    /// What an index is built with.
+    fn built_with(&self) -> BuiltWith<'_> {
+        BuiltWith {
+            collations: &self.collations,
+            page_size: self.core.pool.page_size(),
+        }
     }
 
     /// A table of which not even the emptiest row would fit in a page is of no use. What is longer may be

@@ -136,17 +136,25 @@ impl Ddl {
         self.commit_redefinition(prepared, &mut |_, _| {})
     }
 
-    /// Prepares to give the table of this definition's name what `TableDef::redefined` takes of it, once
+    /// What the table becomes with the definition `to`, if its rows and indexes can stay as they are.
+    pub fn redefined(&self, table: &OpenTable, to: &TableDef) -> Result<TableDef> {
+        let own = table.definition();
+        let def = own.redefined(to)?;
+        def.check_room(&own, self.built_with())?;
+        Ok(def)
+    }
+
+    /// Prepares to give the table of this definition's name what `Ddl::redefined` takes of it, once
     /// nobody uses it, together with those that are prepared. If indexes are to be built, others may go on
     /// then, until the end. After an error there is nothing to do but to abandon all.
     pub fn add_redefinition(&self, prepared: &mut Redefinition, to: &TableDef) -> Result<()> {
         self.core.check_writable()?;
         let table = self.core.tables.get(&to.name)?;
         prepared.check_is_new(&table)?;
-        table.definition().redefined(to)?;
+        self.redefined(&table, to)?;
         prepared.trx.use_table(&table, TableMode::Exclusive)?;
         // It is kept from other DDL now.
-        let def = table.definition().redefined(to)?;
+        let def = self.redefined(&table, to)?;
         self.check_row_fits(&def)?;
         let Redefinition { trx, changes } = prepared;
         changes.push(Change::new(table, def));
@@ -171,7 +179,7 @@ impl Ddl {
         let (_, first, _) = self.control.draw_ids(new.len() as u64)?;
         let mut indexes = Vec::new();
         for (id, n) in (first..).map(IndexId).zip(new) {
-            def.stamp_index(1 + n, &self.collations)?;
+            def.stamp_index(1 + n, self.built_with())?;
             let root = table.make_loose_tree(id)?;
             (def.indexes[n].id, def.indexes[n].root) = (id, root);
             built.push(LooseTree { index: id, root });

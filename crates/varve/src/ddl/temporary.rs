@@ -72,7 +72,7 @@ impl Ddl {
         }
         self.check_row_fits(def)?;
         let mut def = def.clone();
-        def.stamp_collations(&self.collations)?;
+        def.stamp_indexes(self.built_with())?;
         let _serial = self.core.tables.serialize_ddl();
         self.check_absent(&def.name)?;
         self.assign_temporary_ids(&mut def);

@@ -1,8 +1,9 @@
 //! The key codec: the columns of an index as one byte string, ordered by `memcmp`.
 //!
 //! A key is its parts one behind the other. A part of a nullable column starts with `00` for NULL, and that
-//! is all, or with `01` and the value; other parts are the value alone. Values are encoded as in `memcmp`. A
-//! descending part is the same bytes inverted, so NULL comes last there.
+//! is all, or with `01` and the value; other parts are the value alone. Values are encoded as in `memcmp`,
+//! those of any length in some indexes as in `segments`. A descending part is the same bytes inverted, so
+//! NULL comes last there.
 //!
 //! A secondary index entry's key is its own parts followed by the row's clustered key, which makes it unique
 //! and carries the way to the row. The codec writes and reads the own parts; the caller appends the clustered
@@ -29,9 +30,9 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 use super::letters::{Alphabet, Forms, MOST_BYTES, Recognizer, SeesWeights, Speller};
-use super::memcmp;
 use super::{
     Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
+    memcmp, segments,
 };
 
 /// The longest encoded key of an index's own parts (KEY-3).
@@ -66,12 +67,13 @@ pub(super) struct PartCodec {
     /// Characters of a text, bytes of anything else; `usize::MAX` for the whole value.
     pub(super) prefix: usize,
     pub(super) kind: Kind,
+    /// A value of any length is in segments.
+    pub(super) segmented: bool,
     /// The part is of a whole value.
     pub(super) is_whole: bool,
     /// What a text's weights say, if its value is had by them.
     letters: Option<Arc<Alphabet>>,
-    /// For messages.
-    def: ColumnDef,
+    pub(super) def: ColumnDef,
 }
 
 /// How far the value of a part can be read back from an entry.
@@ -135,6 +137,7 @@ impl KeyCodec {
                     _ => None,
                 },
                 kind,
+                segmented: p.segmented,
                 def: def.clone(),
             })
         };
@@ -453,7 +456,7 @@ impl PartCodec {
                 }
                 out.extend_from_slice(&value[..kept]);
             }
-            Kind::Bytes => memcmp::put_escaped(self.kept(value), out),
+            Kind::Bytes => self.put_bytes(self.kept(value), out),
             Kind::Text(collation) => self.encode_text(collation, value, out),
         }
         true
@@ -462,17 +465,52 @@ impl PartCodec {
     fn encode_text(&self, collation: &Collation, value: &[u8], out: &mut Vec<u8>) {
         let value = self.kept(value);
         match collation.pad() {
-            Pad::None if collation.is_bytewise() => memcmp::put_escaped(value, out),
+            Pad::None if collation.is_bytewise() => self.put_bytes(value, out),
             Pad::None => {
                 let start = out.len();
                 collation.weights(value, out);
-                memcmp::escape_in_place(start, out);
+                match self.segmented {
+                    true => segments::put(&out.split_off(start), out),
+                    false => memcmp::escape_in_place(start, out),
+                }
             }
             Pad::Space { unit, weight } => {
                 let start = out.len();
                 collation.weights(value, out);
-                memcmp::pad_in_place(start, &weight[..unit as usize], out);
+                let space = &weight[..unit as usize];
+                match self.segmented {
+                    true => segments::put_padded(out.split_off(start), space, out),
+                    false => memcmp::pad_in_place(start, space, out),
+                }
             }
+        }
+    }
+
+    fn put_bytes(&self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self.segmented {
+            true => segments::put(bytes, out),
+            false => memcmp::put_escaped(bytes, out),
+        }
+    }
+
+    #[inline]
+    fn get_bytes(&self, src: &[u8], put: impl FnMut(u8)) -> Result<usize, Damage> {
+        match self.segmented {
+            true => segments::get(src, self.flip, put),
+            false => memcmp::get_escaped(src, self.flip, put),
+        }
+    }
+
+    #[inline]
+    fn get_padded(
+        &self,
+        src: &[u8],
+        space: &[u8],
+        see: impl FnMut(&[u8]),
+    ) -> Result<usize, Damage> {
+        match self.segmented {
+            true => segments::get_padded(src, space, self.flip, see),
+            false => memcmp::get_padded(src, space, self.flip, see),
         }
     }
 
@@ -540,7 +578,7 @@ impl PartCodec {
         {
             // Nearly all.
             let space = &weight[..unit];
-            let len = memcmp::get_padded(rest, space, self.flip, |weight| to.see(weight))?;
+            let len = self.get_padded(rest, space, |weight| to.see(weight))?;
             return Ok(Some((head + len, true)));
         }
         let (mut weight, mut n) = ([0; 3], 0);
@@ -555,11 +593,11 @@ impl PartCodec {
         let len = match pad {
             Pad::Space { unit, weight } => {
                 let space = &weight[..unit as usize];
-                memcmp::get_padded(rest, space, self.flip, |bytes| {
+                self.get_padded(rest, space, |bytes| {
                     bytes.iter().for_each(|byte| put(*byte));
                 })?
             }
-            Pad::None => memcmp::get_escaped(rest, self.flip, put)?,
+            Pad::None => self.get_bytes(rest, put)?,
         };
         Ok(Some((head + len, n == 0)))
     }
@@ -624,16 +662,14 @@ impl PartCodec {
                 };
                 let space = &weight[..unit as usize];
                 match readable {
-                    true => memcmp::get_padded(rest, space, self.flip, |bytes| {
+                    true => self.get_padded(rest, space, |bytes| {
                         out.extend_from_slice(bytes);
                     })?,
-                    false => memcmp::get_padded(rest, space, self.flip, |_| ())?,
+                    false => self.get_padded(rest, space, |_| ())?,
                 }
             }
-            Kind::Bytes | Kind::Text(_) if readable => {
-                memcmp::get_escaped(rest, self.flip, |b| out.push(b))?
-            }
-            Kind::Bytes | Kind::Text(_) => memcmp::get_escaped(rest, self.flip, |_| ())?,
+            Kind::Bytes | Kind::Text(_) if readable => self.get_bytes(rest, |b| out.push(b))?,
+            Kind::Bytes | Kind::Text(_) => self.get_bytes(rest, |_| ())?,
         };
         Ok((head + len, readable))
     }

@@ -34,9 +34,9 @@ use super::Damage;
 const RUN_MAX: usize = 126;
 pub(super) const RUN_ON: u8 = 127;
 
-const REST_LESS: u8 = 1;
-const REST_EQUAL: u8 = 2;
-const REST_GREATER: u8 = 3;
+pub(super) const REST_LESS: u8 = 1;
+pub(super) const REST_EQUAL: u8 = 2;
+pub(super) const REST_GREATER: u8 = 3;
 
 /// Appends an integer given as 1 to 8 little-endian bytes.
 #[inline]
@@ -105,6 +105,17 @@ pub(super) fn get_float(be: &[u8], flip: u8, out: &mut Vec<u8>) {
     if let (0x80, Some(top)) = (sign, out[start..].last_mut()) {
         *top ^= 0x80;
     }
+}
+
+/// The most bytes that values of up to `len` bytes take, escaped: every second byte is a zero.
+pub(super) fn longest_escaped(len: usize) -> usize {
+    len + len / 2 + 2
+}
+
+/// The most bytes that weights of up to `len` bytes take, padded: every second unit is a space.
+pub(super) fn longest_padded(len: usize, unit: usize) -> usize {
+    let units = len.div_ceil(unit);
+    (units + 1) * unit + units / 2 + 1
 }
 
 /// Appends `src` escaped.
@@ -361,7 +372,7 @@ mod tests {
             let (ea, eb) = (escaped(&a), escaped(&b));
             prop_assert_eq!(ea.cmp(&eb), a.cmp(&b));
             prop_assert!(a == b || !eb.starts_with(&ea), "KEY-2");
-            prop_assert!(ea.len() <= a.len() + a.len() / 2 + 3, "{} for {}", ea.len(), a.len());
+            prop_assert!(ea.len() <= longest_escaped(a.len()), "{} for {}", ea.len(), a.len());
             for flip in [0, 0xff] {
                 let src: Vec<u8> = ea.iter().chain(&tail).map(|x| x ^ flip).collect();
                 let mut back = Vec::new();
@@ -390,6 +401,7 @@ mod tests {
             let want = pad_cmp(&a, &b, &space);
             prop_assert_eq!(ea.cmp(&eb), want);
             prop_assert!(want.is_eq() || !eb.starts_with(&ea), "KEY-2");
+            prop_assert!(ea.len() <= longest_padded(a.len(), unit));
             for flip in [0, 0xff] {
                 let src: Vec<u8> = ea.iter().chain(b"tail").map(|x| x ^ flip).collect();
                 let mut back = Vec::new();

@@ -18,9 +18,11 @@ mod external;
 mod format;
 mod key;
 mod key_fields;
+mod key_len;
 mod letters;
 mod memcmp;
 mod row_ref;
+mod segments;
 mod types;
 mod value;
 

@@ -22,7 +22,8 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         Just('Ä'),
         Just('😀')
     ];
-    vec(c, 0..6).prop_map(|s| s.into_iter().collect::<String>().into_bytes())
+    prop_oneof![3 => vec(c.clone(), 0..6), 1 => vec(c, 6..11)]
+        .prop_map(|s| s.into_iter().collect::<String>().into_bytes())
 }
 
 fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -112,12 +113,15 @@ fn indexed(rows: usize) -> impl Strategy<Value = (Vec<ColumnDef>, Vec<KeyPart>, 
     columns(4).prop_flat_map(move |columns| {
         let parts: Vec<_> = (0..columns.len())
             .map(|c| {
+                let is_of_any_length = columns[c].ty.fixed_len().is_none();
                 let prefixable = matches!(
                     columns[c].ty,
                     ColumnType::Fixed(_) | ColumnType::Bytes(_) | ColumnType::Text { .. }
                 );
-                (any::<bool>(), 0u32..6).prop_map(move |(descending, prefix)| KeyPart {
+                let flags = (any::<bool>(), any::<bool>(), 0u32..6);
+                flags.prop_map(move |(descending, segmented, prefix)| KeyPart {
                     descending,
+                    segmented: segmented && is_of_any_length,
                     prefix_len: (prefixable && prefix > 0 && prefix < 4).then_some(prefix),
                     ..KeyPart::new(c)
                 })

@@ -199,6 +199,9 @@ pub struct KeyPart {
     /// and for columns without a collation. An index whose collation changed must not be used: its
     /// order is no longer the collation's.
     pub fingerprint: u64,
+    /// Values of any length are stored in segments, which is for indexes whose keys might be too long
+    /// otherwise (KEY-8). It is decided when the index is made, whatever its definition says.
+    pub segmented: bool,
 }
 
 impl KeyPart {
@@ -208,6 +211,7 @@ impl KeyPart {
             descending: false,
             prefix_len: None,
             fingerprint: 0,
+            segmented: false,
         }
     }
 
