@@ -135,9 +135,8 @@ pub struct Transaction {
     read_tables: Vec<TableId>,
     claims: Vec<Claim>,
     changed: ChangedTables,
-    /// Tables whose AUTO-INC lock the statement holds.
+    /// Tables whose AUTO-INC lock the statement holds; which it drew from last, and the counter behind that.
     pub(super) auto_inc: Vec<Arc<OpenTable>>,
-    /// The table that it drew from last, and the counter behind that.
     pub(super) drawn: Option<(TableId, u64)>,
     own_table_locks: bool,
     /// Counts read views opened and rollbacks to savepoints: what was read before may be otherwise now.
