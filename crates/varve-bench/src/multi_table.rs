@@ -189,12 +189,6 @@ fn start_readers(tables: &Sysbench<'_>, clients: u32, part: u64) -> Result<Load>
     })
 }
 
-impl Outcome {
-    fn name(&self) -> String {
-        format!("{}, {}", self.engine.name(), self.purge_threads)
-    }
-}
-
 fn of(points: &[(f64, f64)]) -> impl Iterator<Item = f64> + '_ {
     points.iter().map(|point| point.1)
 }
@@ -204,15 +198,11 @@ fn mean(points: &[(f64, f64)]) -> f64 {
 }
 
 fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
-    let panel = |title: &str, points: fn(&Outcome) -> &Vec<(f64, f64)>| Panel {
-        title: title.into(),
-        lines: outcomes
-            .iter()
-            .map(|outcome| Line {
-                name: outcome.name(),
-                points: points(outcome).clone(),
-            })
-            .collect(),
+    let panel = |title: &str, points: fn(&Outcome) -> &Vec<(f64, f64)>| {
+        Panel::of(title, outcomes, |outcome| Line {
+            name: format!("{}, {}", outcome.engine.name(), outcome.purge_threads),
+            points: points(outcome).clone(),
+        })
     };
     vec![
         panel("updates per second", |o| &o.updates),

@@ -173,15 +173,11 @@ fn wait_until_written(client: &mut Client, dirty: &str) -> Result<()> {
 }
 
 fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
-    let panel = |title: &str, points: &dyn Fn(&Outcome) -> Vec<(f64, f64)>| Panel {
-        title: title.into(),
-        lines: outcomes
-            .iter()
-            .map(|outcome| Line {
-                name: outcome.engine.name().into(),
-                points: points(outcome),
-            })
-            .collect(),
+    let panel = |title: &str, points: &dyn Fn(&Outcome) -> Vec<(f64, f64)>| {
+        Panel::of(title, outcomes, |outcome| Line {
+            name: outcome.engine.name().into(),
+            points: points(outcome),
+        })
     };
     let mib = |points: &[(f64, f64)]| points.iter().map(|p| (p.0, p.1 / 1048576.0)).collect();
     let by_second = |tps: &[f64]| {

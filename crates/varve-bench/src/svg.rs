@@ -15,6 +15,16 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
+impl Panel {
+    /// A line for each of what was measured.
+    pub fn of<T>(title: &str, measured: &[T], line: impl Fn(&T) -> Line) -> Panel {
+        Panel {
+            title: title.into(),
+            lines: measured.iter().map(line).collect(),
+        }
+    }
+}
+
 pub struct Line {
     pub name: String,
     /// Seconds, and values from 0 on.

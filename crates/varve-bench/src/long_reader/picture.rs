@@ -95,15 +95,11 @@ impl<'a> Clock<'a> {
 
 /// The first outcome of each engine; they stand in front.
 pub fn draw(outcomes: &[Outcome]) -> String {
-    let panel = |title: &str, points: &dyn Fn(&Timeline) -> Points| Panel {
-        title: title.into(),
-        lines: outcomes
-            .iter()
-            .map(|o| Line {
-                name: o.engine.name().into(),
-                points: points(&o.timeline),
-            })
-            .collect(),
+    let panel = |title: &str, points: &dyn Fn(&Timeline) -> Points| {
+        Panel::of(title, outcomes, |o| Line {
+            name: o.engine.name().into(),
+            points: points(&o.timeline),
+        })
     };
     let mib = |points: &Points| points.iter().map(|p| (p.0, p.1 / 1048576.0)).collect();
     let mut sizes = panel("undo tablespaces and history store, MiB", &|t| {

@@ -70,8 +70,8 @@ impl BufferPool {
         }
     }
 
-    /// Takes up to `max` dirty pages that the clock would free, if they were clean, after so many rounds at
-    /// most (0: next), looking `look_at` frames ahead.
+    /// Takes up to `max` dirty pages that would give way, if they were clean: newcomers, and those that the
+    /// clock would free after so many rounds at most (0: next), looking `look_at` frames ahead.
     pub fn take_cold(&self, look_at: usize, rounds: u32, max: usize, out: &mut Vec<DirtyPage>) {
         let found = self
             .cold_dirty_ahead(look_at, rounds)

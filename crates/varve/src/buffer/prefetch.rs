@@ -21,9 +21,9 @@
 //! so that the first of them need not wait for long. At most an eighth of the pool's frames, and no more than
 //! [`MAX_UNDER_WAY`], are being filled so.
 //!
-//! **Replacement.** A page that was read ahead is to the clock like one that was just loaded, whenever it
-//! comes to be used: its first use counts for nothing. One that is never used goes at the first visit of the
-//! hand, and is counted.
+//! **Replacement.** A page that was read ahead is on probation like one that was just loaded, whenever it
+//! comes to be used: its first use counts for nothing. It has more time for that (touched.rs); one that is
+//! never used goes, and is counted.
 
 #![allow(unsafe_code)]
 

@@ -3,7 +3,8 @@
 //!
 //! **The queue** has the pages in the order in which they came. It is a ring of page ids and two counters;
 //! a page leaves it when its turn comes, and not before. Nobody takes an entry out of the middle: one whose
-//! page has gone, or has become a frame's in another way, is passed over.
+//! page has gone is passed over. Where more have come than the ring has room for, as nobody has left for a
+//! long time, the oldest are lost.
 //!
 //! **The ghosts** are pages that had to go without having been used again, remembered for as many loads as
 //! the pool has frames, by a table with one place for each hash, of twice as many places as frames: a page
@@ -17,6 +18,7 @@
 //! at one place of the ring, or of the table, may lose an entry; its page is then the clock's, or a
 //! stranger.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
@@ -50,10 +52,17 @@ impl Probation {
         }
     }
 
-    /// How many are on probation, those among them that have gone meanwhile.
+    /// The numbers of those on probation, with those of pages that have gone meanwhile.
+    fn waiting(&self) -> Range<u64> {
+        let (left, came) = (self.left.load(Relaxed), self.came.load(Relaxed));
+        let lost = came.saturating_sub(self.ring.len() as u64);
+        left.max(lost)..came
+    }
+
+    /// How many that are.
     pub fn len(&self) -> u64 {
-        let left = self.left.load(Relaxed);
-        self.came.load(Relaxed).saturating_sub(left)
+        let Range { start, end } = self.waiting();
+        end.saturating_sub(start)
     }
 
     /// Whether so many are on probation that the oldest of them have to go before others, in a pool of so
@@ -73,15 +82,10 @@ impl Probation {
 
     /// The page whose turn it is.
     pub fn pop(&self) -> Option<PageId> {
-        let mut n = self.left.load(Relaxed);
-        loop {
-            if n >= self.came.load(Relaxed) {
-                return None;
-            }
-            match self.left.compare_exchange_weak(n, n + 1, Relaxed, Relaxed) {
-                Ok(_) => break,
-                Err(now) => n = now,
-            }
+        let n = self.waiting().next()?;
+        // Of several threads one gets it, and the others look again if they want to.
+        if self.left.fetch_max(n + 1, Relaxed) > n {
+            return None;
         }
         // A thread that has counted a page, and not put it here yet, leaves what was here before.
         Some(self.place(n).swap(NO_PAGE_ID, Relaxed))
@@ -91,8 +95,8 @@ impl Probation {
 
     /// The older half, oldest first: these will go soon.
     pub fn older_half(&self) -> impl Iterator<Item = PageId> + '_ {
-        let from = self.left.load(Relaxed);
-        (from..from + self.len().div_ceil(2))
+        let Range { start, end } = self.waiting();
+        (start..start + end.saturating_sub(start).div_ceil(2))
             .map(|n| self.place(n).load(Relaxed))
             .filter(|&page| page != NO_PAGE_ID)
             .map(PageId::from_u64)
@@ -155,9 +159,9 @@ mod tests {
     fn the_ring_may_overflow() {
         let probation = Probation::new(4);
         (0..7).for_each(|no| probation.push(id(no)));
-        let mut left = [(); 7].map(|()| probation.pop());
-        left.sort();
-        assert_eq!(left[3..], [3, 4, 5, 6].map(id).map(Some));
+        assert_eq!(probation.len(), 4);
+        assert!(probation.older_half().eq([3, 4].map(id)));
+        assert_eq!(pop_all(&probation), [3, 4, 5, 6].map(id));
         assert_eq!((probation.len(), probation.pop()), (0, None));
     }
 

@@ -1,4 +1,4 @@
-//! Free frames, and the clock that makes them.
+//! Free frames, and who gives way to make them.
 //!
 //! **Policy.** Two parts. A page that is put in is on *probation* (probation.rs). As long as more than a
 //! tenth of the frames hold newcomers the oldest of them go first, and the hand below stands still: what
@@ -18,8 +18,8 @@
 //! bulk changes don't use up the lives of all the others.
 //!
 //! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the
-//! free list does not have them, and the hand goes round below it. When the limit rises the hand is
-//! somewhere else, which does no harm.
+//! free list does not have them, and the hand goes round below it. When the limit rises the hand is somewhere
+//! else, which does no harm.
 //!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
 //! woken when half of them are taken; a thread that finds none left moves the hand itself.
@@ -30,11 +30,10 @@
 //! can fail: `Error::NoSpace` after [`GIVE_UP`], when the pool is smaller than what its users keep latched
 //! and pinned.
 //!
-//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it
-//! then costs the thread that fills the pool as much as its own work, so the page cleaner asks for it
-//! beforehand: as much as is in use and a sixteenth of the pool, but no more than [`MAX_AHEAD_BYTES`],
-//! which keeps it from its other duties for some 0.1 s. A small database in a large pool takes no more than
-//! that.
+//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then
+//! costs the thread that fills the pool as much as its own work, so the page cleaner asks for it beforehand:
+//! as much as is in use and a sixteenth of the pool, but no more than [`MAX_AHEAD_BYTES`], which keeps it
+//! from its other duties for some 0.1 s. A small database in a large pool takes no more than that.
 
 #![allow(unsafe_code)]
 
@@ -251,7 +250,7 @@ impl BufferPool {
         }
     }
 
-    /// The page, which is used for the first time, is on probation, unless it is back soon.
+    /// The page, which has just come into the frame, is on probation, unless it is back soon.
     pub(super) fn admit(&self, frame: &Frame, page: PageId) {
         let r = &self.replacement;
         match r.probation.has_gone_lately(page, r.loads()) {
@@ -456,8 +455,7 @@ impl BufferPool {
     }
 
     /// Forgets a page whose content nobody will look at again, without writing it. If its frame is in use
-    /// just now (the cleaner may be writing it), it stays there, and becomes clean and free in the usual
-    /// way.
+    /// just now (the cleaner may be writing it), it stays there, and becomes clean and free in the usual way.
     pub fn forget(&self, id: PageId) {
         if let Some(index) = self.table.find(&self.frames, id) {
             self.forget_if(index, |page| page == id);

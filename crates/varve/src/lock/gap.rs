@@ -29,8 +29,7 @@
 //!   latch of its leaf, is in no interval, as in GAP-5.
 //!
 //! So an insert into an index on which nobody holds a gap pays one load, and one that is not near any, three.
-//! Mutexes: one for each shard of
-//! indexes, taken after the graph's, never together with a shard of queues.
+//! Mutexes: one for each shard of indexes, taken after the graph's, never together with a shard of queues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

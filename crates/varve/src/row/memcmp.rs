@@ -322,7 +322,7 @@ fn get_units<const N: usize>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     /// PAD SPACE, said directly: compare unit by unit, with spaces where a text has ended.
-    fn pad_cmp(a: &[u8], b: &[u8], space: &[u8]) -> Ordering {
+    pub fn pad_cmp(a: &[u8], b: &[u8], space: &[u8]) -> Ordering {
         let n = space.len();
         let unit = |v: &[u8], i: usize| v.get(i * n..(i + 1) * n).unwrap_or(space).to_vec();
         (0..a.len().max(b.len()) / n)

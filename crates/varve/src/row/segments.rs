@@ -142,7 +142,8 @@ mod tests {
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use std::cmp::Ordering;
+
+    use crate::row::memcmp::tests::pad_cmp;
 
     fn segmented(v: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -154,16 +155,6 @@ mod tests {
         let mut out = Vec::new();
         put_padded(v.to_vec(), space, &mut out);
         out
-    }
-
-    /// PAD SPACE, said directly: compare unit by unit, with spaces where a text has ended.
-    fn pad_cmp(a: &[u8], b: &[u8], space: &[u8]) -> Ordering {
-        let n = space.len();
-        let unit = |v: &[u8], i: usize| v.get(i * n..(i + 1) * n).unwrap_or(space).to_vec();
-        (0..a.len().max(b.len()) / n)
-            .map(|i| unit(a, i).cmp(&unit(b, i)))
-            .find(|o| o.is_ne())
-            .unwrap_or(Ordering::Equal)
     }
 
     /// Two values that have a beginning in common, which often ends where a segment does.

@@ -284,12 +284,12 @@ impl Spaces {
     fn register(&self, space: Space) -> Arc<Space> {
         let mut list = self.spaces.write();
         let held = self.held.begin();
-        if let Some(&next) = self.found_counters.lock().get(&space.id) {
-            space.recover_counter(next);
-        }
         // Of two threads that have opened it one comes first.
         let entry = list.entry(space.id);
         let space = entry.or_insert_with(|| Arc::new(space)).clone();
+        if let Some(next) = self.found_counters.lock().remove(&space.id) {
+            space.recover_counter(next);
+        }
         drop(held);
         drop(list);
         space
@@ -297,13 +297,15 @@ impl Spaces {
 
     /// The counters of these files are to be at least as much, says the redo: of those that are open, and of
     /// others when they are opened.
-    pub fn recover_counters(&self, found: BTreeMap<SpaceId, u64>) {
+    pub fn recover_counters(&self, mut found: BTreeMap<SpaceId, u64>) {
         let open = self.spaces.read();
-        for (id, &next) in &found {
-            if let Some(space) = open.get(id) {
-                space.recover_counter(next);
+        found.retain(|id, next| match open.get(id) {
+            Some(space) => {
+                space.recover_counter(*next);
+                false
             }
-        }
+            None => true,
+        });
         *self.found_counters.lock() = found;
     }
 

@@ -112,15 +112,15 @@ impl Index {
             return Ok(None);
         };
         let parts = [Section::Directory, Section::Removed, Section::Counters];
-        let parts = parts.map(|part| header.section(part));
-        let [listed, removed, counters] = [0, 1, 2].map(|n| source.read(parts[n]));
-        let (listed, removed, counters) = (listed?, removed?, counters?);
-        {
-            let mut read = parts.iter().zip([&listed, &removed, &counters]);
-            if !read.all(|(part, bytes)| part.is_whole(bytes)) {
-                return Ok(None);
-            }
-        }
+        let [directory, removed, counters] = parts.map(|part| {
+            let part = header.section(part);
+            let bytes = source.read(part)?;
+            Ok(part.is_whole(&bytes).then_some(bytes))
+        });
+        let (Some(listed), Some(removed), Some(counters)) = (directory?, removed?, counters?)
+        else {
+            return Ok(None);
+        };
         let head = sections::head_of(&header, &removed, &counters);
         let directory = sections::decode_directory(&listed, header.blocks_bytes);
         let (Some(head), Some(directory)) = (head, directory) else {

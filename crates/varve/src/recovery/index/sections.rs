@@ -16,12 +16,14 @@
 //! Sections are sequences of varints, LSNs in units of 8. Pages are 64-bit numbers, tablespace in the upper
 //! half:
 //!
-//! ```text directory  for each block: its first page, by the difference to that of the block before; its
-//! bytes; its crc32c, u32 units      for each unit of 16 pages that has an entry: the difference to the unit
-//! before, doubled, plus 1 if pages in it start as zeros; the pages that have entries, a bit for each; if
-//! there are some, those that start as zeros restarts   for each page that starts as zeros: the difference to
-//! the page before; LSN of the last frame that says so, from `first` on removed    tablespaces whose removal
-//! was decided, in the order of the log counters   of tables' files (recovery/counters.rs) ```
+//! ```text
+//! directory  for each block: its first page, by the difference to that of the block before; its bytes; its crc32c, u32
+//! units      for each unit of 16 pages that has an entry: the difference to the unit before, doubled, plus 1 if pages in it start as zeros;
+//!            the pages that have entries, a bit for each; if there are some, those that start as zeros
+//! restarts   for each page that starts as zeros: the difference to the page before; LSN of the last frame that says so, from `first` on
+//! removed    tablespaces whose removal was decided, in the order of the log
+//! counters   of tables' files (recovery/counters.rs)
+//! ```
 //!
 //! Pure functions; bytes from disk never panic. What they decode was checked against its checksum before, but
 //! need not be what this program wrote.
