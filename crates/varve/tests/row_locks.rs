@@ -236,3 +236,113 @@ fn an_insert_that_was_granted_its_key_goes_on() {
         });
     }
 }
+
+/// All rows, the last first or last, locked by one scan.
+fn scan(
+    trx: &mut Transaction,
+    table: &Table,
+    index: usize,
+    backward: bool,
+) -> varve::Result<Cursor> {
+    let mut cursor = table.cursor(index)?;
+    let mut found = match backward {
+        true => cursor.last(trx, LockMode::Exclusive)?,
+        false => cursor.first(trx, LockMode::Exclusive)?,
+    };
+    while found {
+        found = match backward {
+            true => cursor.prev(trx)?,
+            false => cursor.next(trx)?,
+        };
+    }
+    Ok(cursor)
+}
+
+fn locked(db: &Database) -> usize {
+    db.core().locks.status().locked
+}
+
+/// RANGE-1: a long scan at REPEATABLE READ holds no lock of each row, in whichever direction and whatever
+/// dead rows are between, and no row is free.
+#[test]
+fn a_long_scan_locks_its_rows_by_a_range() {
+    const ROWS: i64 = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open_with_rows(dir.path(), ROWS);
+    for backward in [false, true] {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        scan(&mut trx, &table, 0, backward).unwrap();
+        assert!(locked(&db) <= 1000, "{} locks", locked(&db));
+        assert!((1..=ROWS).step_by(7).all(|id| is_locked(&db, &table, id)));
+        // Its own it has.
+        trx.set_lock_wait_timeout(Duration::ZERO);
+        for id in (1..=ROWS).step_by(7) {
+            assert!(lock(&mut trx, &table, 0, id).unwrap().is_some());
+            assert!(lock(&mut trx, &table, 1, id).unwrap().is_some());
+        }
+        assert!(locked(&db) <= 1000, "{} locks", locked(&db));
+        trx.rollback().unwrap();
+        assert!(!is_locked(&db, &table, 1) && !is_locked(&db, &table, ROWS));
+        assert_eq!(locked(&db), 0);
+    }
+}
+
+/// A range says nothing of rows that a scan has skipped, nor does one at READ COMMITTED.
+#[test]
+fn what_a_scan_skips_is_in_no_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open_with_rows(dir.path(), 5);
+    db.core().locks.set_few_locks(0);
+    let mut other = db.begin(Isolation::RepeatableRead);
+    lock(&mut other, &table, 0, 3).unwrap().unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut found = cursor
+        .first(&mut trx, LockMode::ExclusiveSkipLocked)
+        .unwrap();
+    let mut rows = 0;
+    while found {
+        rows += 1;
+        found = cursor.next(&mut trx).unwrap();
+    }
+    other.rollback().unwrap();
+    let is_locked = |id| is_locked(&db, &table, id);
+    assert_eq!(
+        (rows, [1, 2, 3, 4, 5].map(is_locked)),
+        (4, [true, true, false, true, true])
+    );
+}
+
+/// WRITTEN-1: a row that was changed needs no lock of its own, whichever index led to it, and is locked until
+/// the transaction ends; also when the change was taken back.
+#[test]
+fn a_row_that_was_changed_is_locked_by_its_writer() {
+    const ROWS: i64 = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open_with_rows(dir.path(), ROWS);
+    db.core().locks.set_few_locks(0);
+    for (level, index) in [
+        (Isolation::ReadCommitted, 0),
+        (Isolation::ReadCommitted, 1),
+        (Isolation::RepeatableRead, 1),
+    ] {
+        let mut trx = db.begin(level);
+        let savepoint = trx.savepoint();
+        for id in 1..=ROWS {
+            let cursor = lock(&mut trx, &table, index, id).unwrap().unwrap();
+            let row = table
+                .def()
+                .row(&[Value::Int(id), Value::Int(id * 10 + 1)])
+                .unwrap();
+            trx.update(&table, &cursor, &row.datums()).unwrap();
+        }
+        assert_eq!(locked(&db), 0, "{level:?}, index {index}");
+        // To look makes a lock explicit: not of all.
+        assert!((1..=ROWS).step_by(2).all(|id| is_locked(&db, &table, id)));
+        trx.rollback_to(savepoint).unwrap();
+        assert!((1..=ROWS).all(|id| is_locked(&db, &table, id)), "WRITTEN-1");
+        trx.rollback().unwrap();
+        assert!(!(1..=ROWS).any(|id| is_locked(&db, &table, id)));
+        assert_eq!(locked(&db), 0);
+    }
+}

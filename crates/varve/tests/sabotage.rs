@@ -345,12 +345,13 @@ fn a_failed_sync_that_is_tried_again_is_noticed() {
     }
 }
 
-fn isolation_cases() -> [(Sabotage, Isolation); 4] {
+fn isolation_cases() -> [(Sabotage, Isolation); 5] {
     [
         (Sabotage::ViewSeesUnfinished, ReadCommitted),
         (Sabotage::ViewMoves, RepeatableRead),
         (Sabotage::GapsOpen, RepeatableRead),
         (Sabotage::SharedLocksForgotten, Serializable),
+        (Sabotage::RangesIgnored, Serializable),
     ]
 }
 

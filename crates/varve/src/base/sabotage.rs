@@ -50,6 +50,8 @@ pub enum Sabotage {
     GapsOpen,
     /// Shared row locks are given up at once.
     SharedLocksForgotten,
+    /// Row locks are granted whatever ranges others have locked.
+    RangesIgnored,
     /// The checkpoint passes redo that recovery has not applied yet.
     RecoveryHoldDropped,
     /// Recovery forgets a part of the redo.

@@ -186,6 +186,9 @@ impl Loader<'_> {
         if self.options.is_sabotaged(Sabotage::LockWakeForgotten) {
             core.locks.forget_to_wake();
         }
+        if self.options.is_sabotaged(Sabotage::RangesIgnored) {
+            core.locks.ignore_ranges();
+        }
         core
     }
 

@@ -29,17 +29,21 @@
 //!   latch of its leaf, is in no interval, as in GAP-5.
 //!
 //! So an insert into an index on which nobody holds a gap pays one load, and one that is not near any, three.
-//! Mutexes: one for each shard of indexes, taken after the graph's, never together with a shard of queues.
+//! An interval may stand for the locks of the records in it, too: see range.rs.
+//!
+//! Mutexes: one for each shard of indexes, taken after the graph's and after a shard of queues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 
 use super::deadlock::Wanted;
 use super::intervals::Intervals;
 use super::manager::{LockManager, TrxLocks, Wait, wake_all};
+use super::mode::{Mode, ModeSet};
 use super::owner::{Owner, OwnerKey, WaitSeq};
 use super::queue::Wakes;
 use crate::base::sync::{Mutex, MutexGuard};
@@ -58,10 +62,69 @@ struct Waiter {
     key: Arc<[u8]>,
 }
 
+/// What an owner holds in an index.
+struct Held {
+    owner: Arc<Owner>,
+    /// The owner's `Shared::life` when it took the first.
+    life: u64,
+    gaps: Intervals,
+    /// Those of `gaps` in which the records are locked, too (range.rs).
+    shared: Intervals,
+    exclusive: Intervals,
+}
+
+impl Held {
+    fn new(owner: &Arc<Owner>) -> Held {
+        Held {
+            owner: owner.clone(),
+            life: owner.shared.lock().life,
+            gaps: Intervals::default(),
+            shared: Intervals::default(),
+            exclusive: Intervals::default(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.gaps.bytes() + self.shared.bytes() + self.exclusive.bytes()
+    }
+
+    fn rows(&mut self, mode: Mode) -> &mut Intervals {
+        match mode {
+            Mode::Shared => &mut self.shared,
+            Mode::Exclusive => &mut self.exclusive,
+        }
+    }
+
+    fn has_ranges(&self) -> bool {
+        !(self.shared.is_empty() && self.exclusive.is_empty())
+    }
+
+    /// How the record with this key is locked by ranges.
+    fn modes_at(&self, key: &[u8]) -> ModeSet {
+        let mut modes = ModeSet::EMPTY;
+        for (rows, mode) in [
+            (&self.shared, Mode::Shared),
+            (&self.exclusive, Mode::Exclusive),
+        ] {
+            if rows.contains(key) {
+                modes = modes.with(mode.into());
+            }
+        }
+        modes
+    }
+}
+
+/// An owner that has locked a record by ranges.
+pub(super) struct RangeHolder {
+    pub owner: Arc<Owner>,
+    pub life: u64,
+    pub modes: ModeSet,
+}
+
 /// The gap locks of one index. It exists while somebody holds one.
 #[derive(Default)]
 struct IndexGaps {
-    holders: BTreeMap<OwnerKey, Intervals>,
+    holders: BTreeMap<OwnerKey, Held>,
     waiting: Vec<Waiter>,
 }
 
@@ -73,7 +136,7 @@ impl IndexGaps {
             .iter()
             .filter(move |(holder, _)| **holder != of);
         others
-            .filter(move |(_, intervals)| intervals.contains(key))
+            .filter(move |(_, held)| held.gaps.contains(key))
             .map(|(holder, _)| *holder)
     }
 
@@ -104,6 +167,8 @@ type Shard = HashMap<IndexId, IndexGaps>;
 /// without. Relaxed: GAP-5, GAP-6.
 struct Near {
     owners: AtomicU32,
+    /// Of these, the ones that have ranges (RANGE-2).
+    rangers: AtomicU32,
     low: AtomicU64,
     high: AtomicU64,
 }
@@ -120,6 +185,7 @@ impl Near {
     fn new() -> Near {
         Near {
             owners: AtomicU32::new(0),
+            rangers: AtomicU32::new(0),
             low: AtomicU64::new(u64::MAX),
             high: AtomicU64::new(0),
         }
@@ -148,9 +214,14 @@ impl Near {
     }
 
     fn has(&self, key: &[u8]) -> bool {
-        if self.owners.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
+        self.owners.load(Ordering::Relaxed) != 0 && self.is_within(key)
+    }
+
+    fn has_ranges(&self, key: &[u8]) -> bool {
+        self.rangers.load(Ordering::Relaxed) != 0 && self.is_within(key)
+    }
+
+    fn is_within(&self, key: &[u8]) -> bool {
         let key = beginning(key);
         self.low.load(Ordering::Relaxed) <= key && key <= self.high.load(Ordering::Relaxed)
     }
@@ -201,24 +272,38 @@ impl GapTable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn add(&self, owner: OwnerKey, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Added {
+    /// `rows`: how the records in the interval are locked with it.
+    fn add(
+        &self,
+        owner: &Arc<Owner>,
+        index: IndexId,
+        (low, high): (&[u8], Option<&[u8]>),
+        rows: Option<Mode>,
+    ) -> Added {
         let mut shard = self.shard(index);
         let gaps = shard.entry(index).or_default();
         let mut is_first = false;
         // GAP-6. Relaxed, as the count: the leaf's latch, under which this is called, orders it.
         let near = self.near(index);
         near.widen(low, high);
-        let intervals = gaps.holders.entry(owner).or_insert_with(|| {
+        let held = gaps.holders.entry(owner.key).or_insert_with(|| {
             is_first = true;
             // GAP-5
             near.begin_owner();
-            Intervals::default()
+            Held::new(owner)
         });
-        let before = intervals.bytes();
-        intervals.add(low, high);
+        let before = held.bytes();
+        held.gaps.add(low, high);
+        if let Some(mode) = rows {
+            if !held.has_ranges() {
+                // RANGE-2
+                near.rangers.fetch_add(1, Ordering::Relaxed);
+            }
+            held.rows(mode).add(low, high);
+        }
         // An interval that swallows others leaves less: then this wraps, as the sum does back. One that only
         // grows mostly takes what it took.
-        let change = intervals.bytes().wrapping_sub(before);
+        let change = held.bytes().wrapping_sub(before);
         let all = match change {
             0 => self.bytes(),
             _ => self.bytes.fetch_add(change, Ordering::Relaxed),
@@ -233,6 +318,26 @@ impl GapTable {
     #[inline]
     pub fn is_near(&self, index: IndexId, key: &[u8]) -> bool {
         self.near(index).has(key)
+    }
+
+    /// RANGE-2: if not, no range of the index contains the key.
+    #[inline]
+    pub fn is_near_ranges(&self, index: IndexId, key: &[u8]) -> bool {
+        self.near(index).has_ranges(key)
+    }
+
+    /// Who has locked the record with this key by ranges.
+    pub fn ranges_at(&self, index: IndexId, key: &[u8]) -> SmallVec<[RangeHolder; 2]> {
+        let shard = self.shard(index);
+        let Some(gaps) = shard.get(&index) else {
+            return SmallVec::new();
+        };
+        let holders = gaps.holders.values().map(|held| RangeHolder {
+            owner: held.owner.clone(),
+            life: held.life,
+            modes: held.modes_at(key),
+        });
+        holders.filter(|holder| !holder.modes.is_empty()).collect()
     }
 
     #[inline]
@@ -285,6 +390,9 @@ impl GapTable {
             assert!(gaps.waiting.is_empty(), "GAP-4: waits for nobody");
             shard.remove(&index);
         }
+        if held.has_ranges() {
+            self.near(index).rangers.fetch_sub(1, Ordering::Relaxed);
+        }
         self.near(index).end_owner();
         drop(shard);
         wake_all(wakes);
@@ -313,7 +421,18 @@ impl LockManager {
         low: &[u8],
         high: Option<&[u8]>,
     ) -> Result<()> {
-        let added = self.inner.gaps.add(locks.owner.key, index, low, high);
+        self.lock_interval(locks, index, (low, high), None)
+    }
+
+    /// As `lock_gap`, with the records in it, if `rows` says how: for lock_range, which says more.
+    pub(super) fn lock_interval(
+        &self,
+        locks: &TrxLocks,
+        index: IndexId,
+        interval: (&[u8], Option<&[u8]>),
+        rows: Option<Mode>,
+    ) -> Result<()> {
+        let added = self.inner.gaps.add(&locks.owner, index, interval, rows);
         if added.is_first {
             locks.gaps.borrow_mut().push(index);
         }

@@ -104,6 +104,10 @@ impl Intervals {
         last.is_some_and(|(_, end)| end.as_deref().is_none_or(|end| key < end))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Acquired, LockManager, Mode, TableMode, TrxLocks, Wait};
+use super::{Acquired, LastRow, LockManager, Mode, TableMode, TrxLocks, Wait};
 use crate::base::{Error, IndexId, Result, TableId, model};
 
 const INDEX: IndexId = IndexId(1);
@@ -235,5 +235,40 @@ fn loom_an_insert_waits_for_gaps() {
         manager.release_all(&second);
         inserter.join().unwrap();
         other.join().unwrap();
+    });
+}
+
+/// RANGE-1, RANGE-2: of a scan that locks a record by its range and an owner that asks for the record one at
+/// a time has it, and the second one goes on.
+#[test]
+fn loom_a_range_meets_a_request() {
+    model::check(4, || {
+        let manager = LockManager::new();
+        let holders = Arc::new(AtomicU32::new(0));
+        let critical_section = |holders: &AtomicU32| {
+            assert_eq!(holders.fetch_add(1, Ordering::Relaxed), 0, "RANGE-1");
+            thread::yield_now();
+            holders.fetch_sub(1, Ordering::Relaxed);
+        };
+        let other = thread::spawn({
+            let (manager, holders) = (manager.clone(), holders.clone());
+            move || {
+                let locks = manager.owner();
+                lock(&manager, &locks, b"k").unwrap();
+                critical_section(&holders);
+                manager.release_all(&locks);
+            }
+        });
+        let locks = manager.owner();
+        let is_new = lock(&manager, &locks, b"k").unwrap() == Acquired::New;
+        let row = Some(LastRow { key: b"k", is_new });
+        let interval = (&b"a"[..], Some(&b"l"[..]));
+        manager
+            .lock_range(&locks, INDEX, interval, Mode::Exclusive, row)
+            .unwrap();
+        critical_section(&holders);
+        manager.release_all(&locks);
+        other.join().unwrap();
+        assert_free(&manager, b"k");
     });
 }

@@ -5,20 +5,12 @@
 //! shard has its memory. Only a request that has to wait comes to the graph (deadlock.rs), which is one mutex
 //! for all.
 //!
-//! Table intents (IS, IX), which every statement takes, do not come to the lock table at all: the owner notes
-//! them in its own list, as long as nobody wants the table for itself (`Shared`, `Exclusive`: *strong*
-//! modes). An owner that does raises the table's count of strong requests first, then moves all noted intents
-//! into the queue, then queues up itself (LOCK-3).
-//!
-//! Invariants:
+//! Locks of tables are in tables.rs. Invariants:
 //! - **LOCK-1** A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted
 //!   intents included.
 //! - **LOCK-2** No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state
 //!   changes under the owner's, which the waiter holds while it decides to sleep; and a waiter that gives up
 //!   asks the queue.
-//! - **LOCK-3** An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count
-//!   under the same mutex. The strong request raises the count before it takes that mutex. So either the look
-//!   sees the count, or the walk sees the intent.
 //! - **LOCK-4** An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the
 //!   exclusive latch of the key's leaf. An owner that locks a key without a record looks for the record
 //!   afterwards, under that leaf's latch: if it did before the insert latched the leaf, the latch orders the
@@ -26,7 +18,7 @@
 //!
 //! Never call a function that may wait while holding a latch. Mutex order: deadlock.rs and owner.rs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
@@ -38,13 +30,14 @@ use smallvec::SmallVec;
 
 use super::deadlock::{Graph, Wait as GraphWait, Wanted};
 use super::gap::GapTable;
-use super::mode::{Mode, ModeSet, TableMode};
+use super::mode::{Mode, TableMode};
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::queue::{Answer, Waiter, Wakes};
+use super::range::{FEW_LOCKS, Met};
 use super::shard::{ShardCell, ShardGuard, Target};
 use super::status::Counters;
 use crate::base::sync::{AtomicU32, Mutex};
-use crate::base::{Error, IndexId, Result, TableId, TrxId};
+use crate::base::{Error, IndexId, Result, TrxId};
 
 /// Shards of the lock table. A power of two, as all of these; in a model there are as few as can be.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 512 };
@@ -53,7 +46,7 @@ const REGISTRIES: usize = if cfg!(loom) { 1 } else { 64 };
 /// When gap locks take so many bytes more or less, the memory is divided again.
 pub(super) const DIVIDE_BYTES: usize = 64 << 10;
 /// Counts of strong table requests; tables with equal hashes share one, which costs speed only.
-const STRONG_COUNTS: usize = if cfg!(loom) { 1 } else { 1024 };
+pub(super) const STRONG_COUNTS: usize = if cfg!(loom) { 1 } else { 1024 };
 
 /// What to do when a lock can't be had at once.
 #[derive(Clone, Copy)]
@@ -83,20 +76,23 @@ pub(super) struct LockSys {
     pub gaps: GapTable,
     pub graph: Mutex<Graph>,
     pub counters: Counters,
-    owners: Box<[Registry<OwnerKey>]>,
+    pub owners: Box<[Registry<OwnerKey>]>,
     /// Owners by transaction id.
     trxs: Box<[Registry<TrxId>]>,
-    strong: Box<[AtomicU32]>,
+    pub strong: Box<[AtomicU32]>,
     /// Bytes that all locks may take. Relaxed, as are the two parts: each stands for itself.
     limit_bytes: AtomicUsize,
     /// Bytes that the queues of one shard may take before it refuses to lock further records.
-    shard_bytes: AtomicUsize,
+    pub shard_bytes: AtomicUsize,
     /// Bytes that gap locks may take.
     gap_bytes: AtomicUsize,
     next_key: AtomicU64,
     seed: u64,
-    /// Relaxed: nothing depends on when it is seen.
+    /// So many locks of an owner are few (range.rs). Relaxed, as the rest: nothing
+    /// depends on when it is seen.
+    pub few_locks: AtomicUsize,
     forgets_to_wake: AtomicBool,
+    ignores_ranges: AtomicBool,
 }
 
 type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>, BuildHasherDefault<IdHasher>>>>;
@@ -134,6 +130,10 @@ pub struct TrxLocks {
     pub(super) locks: RefCell<Vec<LockRef>>,
     /// The indexes in which it has gap locks.
     pub(super) gaps: RefCell<SmallVec<[IndexId; 2]>>,
+    /// Rows that its ranges lock and that have no lock of their own.
+    pub(super) in_ranges: Cell<u64>,
+    /// The same for rows that it has written.
+    pub(super) written: Cell<u64>,
     pub(super) inner: Arc<LockSys>,
 }
 
@@ -161,7 +161,9 @@ impl LockManager {
                 shard_bytes: AtomicUsize::new(usize::MAX),
                 gap_bytes: AtomicUsize::new(usize::MAX),
                 next_key: AtomicU64::new(1),
+                few_locks: AtomicUsize::new(FEW_LOCKS),
                 forgets_to_wake: AtomicBool::new(false),
+                ignores_ranges: AtomicBool::new(false),
                 // Keys come from users: they can't choose keys that all fall into one shard.
                 // A model must run the same each time.
                 seed: match cfg!(loom) {
@@ -195,6 +197,8 @@ impl LockManager {
             owner,
             locks: RefCell::default(),
             gaps: RefCell::default(),
+            in_ranges: Cell::default(),
+            written: Cell::default(),
             inner,
         }
     }
@@ -259,12 +263,16 @@ impl LockManager {
     }
 
     /// Gives up a record lock before the transaction ends: READ COMMITTED does that for rows which don't
-    /// match, if the request returned `Acquired::New`. False if the owner holds none.
+    /// match, if the request returned `Acquired::New`. False if the owner holds none, or keeps it in a range.
     pub fn unlock_record(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) -> bool {
         let target = Target::Record(index, key);
         let Some((at, mut shard)) = self.inner.find(target) else {
             return false;
         };
+        // RANGE-3
+        if self.inner.is_in_own_range(locks.owner.key, index, key) {
+            return false;
+        }
         let mut wakes = Wakes::new();
         let modes = shard
             .queue_mut(at.slot)
@@ -276,78 +284,6 @@ impl LockManager {
         }
         wake_all(wakes);
         !modes.is_empty()
-    }
-
-    /// Locks a table.
-    pub fn lock_table(
-        &self,
-        locks: &TrxLocks,
-        table: TableId,
-        mode: TableMode,
-        wait: Wait<'_>,
-    ) -> Result<Acquired> {
-        if mode.is_intention()
-            && let Some(acquired) = self.inner.note_intent(&locks.owner, table, mode)
-        {
-            return Ok(acquired);
-        }
-        if !mode.is_strong() {
-            return self.inner.acquire(locks, Target::Table(table), mode, wait);
-        }
-        let strong = self.inner.strong_of(table);
-        strong.fetch_add(1, Ordering::SeqCst);
-        self.inner.move_intents(table);
-        let result = self.inner.acquire(locks, Target::Table(table), mode, wait);
-        if !matches!(result, Ok(Acquired::New | Acquired::Upgraded)) {
-            strong.fetch_sub(1, Ordering::SeqCst);
-        }
-        result
-    }
-
-    /// Gives up one mode on a table: AUTO-INC at the end of the statement, LOCK TABLES, an intent on a table
-    /// that was gone when it was granted. False if the owner does not hold it.
-    pub fn unlock_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
-        let was_noted = mode.is_intention() && locks.owner.shared.lock().forget_intent(table, mode);
-        // It may be in the queue, too: an intent that was moved there, and taken again.
-        self.unlock_in_queue(locks, table, mode) || was_noted
-    }
-
-    fn unlock_in_queue(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
-        let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
-            return false;
-        };
-        let mut wakes = Wakes::new();
-        let queue = shard.queue_mut(at.slot);
-        let Some(left) = queue.release_mode(locks.owner.key, mode, &mut wakes) else {
-            return false;
-        };
-        shard.remove_if_empty(at.slot);
-        drop(shard);
-        if left.is_empty() {
-            locks.forget(at);
-        }
-        if mode.is_strong() {
-            self.inner.strong_of(table).fetch_sub(1, Ordering::SeqCst);
-        }
-        wake_all(wakes);
-        true
-    }
-
-    /// Turns the exclusive lock on a table into an intention to change it, with nobody in between. False if
-    /// the owner has none.
-    pub fn weaken_table(&self, locks: &TrxLocks, table: TableId) -> bool {
-        let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
-            return false;
-        };
-        let mut wakes = Wakes::new();
-        let is_weaker = shard.queue_mut(at.slot).weaken(locks.owner.key, &mut wakes);
-        drop(shard);
-        if is_weaker {
-            // LOCK-3: it stays in the queue, where who wants the table for itself finds it.
-            self.inner.strong_of(table).fetch_sub(1, Ordering::SeqCst);
-        }
-        wake_all(wakes);
-        is_weaker
     }
 
     /// Gives an unfinished transaction the exclusive lock that it holds implicitly on a record it wrote, so
@@ -390,17 +326,9 @@ impl LockManager {
         })
     }
 
-    #[cfg(test)]
-    pub fn holds_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
-        let noted = noted(&locks.owner.shared.lock().intents, table);
-        if noted.covers(mode) {
-            return true;
-        }
-        let found = self.inner.find(Target::Table(table));
-        found.is_some_and(|(at, shard)| {
-            let held = shard.queue(at.slot).held_by(locks.owner.key);
-            held.covers(mode)
-        })
+    /// From now on locks are granted whatever ranges say: a test of tests.
+    pub fn ignore_ranges(&self) {
+        self.inner.ignores_ranges.store(true, Ordering::Relaxed);
     }
 
     /// From now on waiters for a lock are not woken when it is given up: a test of tests.
@@ -421,7 +349,7 @@ impl LockManager {
 impl TrxLocks {
     /// How much work a rollback would undo: of a deadlock's members the lightest is rolled back.
     pub fn set_weight(&self, changes: u64) {
-        let weight = changes + self.locks.borrow().len() as u64;
+        let weight = changes + self.locks.borrow().len() as u64 + self.implied();
         self.owner.weight.store(weight, Ordering::Relaxed);
     }
 
@@ -438,7 +366,12 @@ impl TrxLocks {
 
     /// Locks that the transaction holds: records, and tables whose intentions are not merely noted.
     pub fn count(&self) -> usize {
-        self.locks.borrow().len() + self.owner.shared.lock().adopted.len()
+        let adopted = self.owner.shared.lock().adopted.len();
+        self.locks.borrow().len() + adopted + self.implied() as usize
+    }
+
+    fn implied(&self) -> u64 {
+        self.in_ranges.get() + self.written.get()
     }
 
     /// Whether the transaction holds any lock but the implicit ones on what it wrote.
@@ -448,7 +381,7 @@ impl TrxLocks {
     }
 
     /// A lock was given up early. It is usually the newest.
-    fn forget(&self, at: LockRef) {
+    pub(super) fn forget(&self, at: LockRef) {
         let mut locks = self.locks.borrow_mut();
         if let Some(place) = locks.iter().rposition(|l| *l == at) {
             locks.remove(place);
@@ -471,13 +404,6 @@ impl Drop for TrxLocks {
     }
 }
 
-fn noted(intents: &[(TableId, ModeSet)], table: TableId) -> ModeSet {
-    intents
-        .iter()
-        .find(|(t, _)| *t == table)
-        .map_or(ModeSet::EMPTY, |(_, modes)| *modes)
-}
-
 /// After the shard's mutex is released: the waiters that wake want it.
 pub(super) fn wake_all(wakes: Wakes) {
     for (owner, seq) in wakes {
@@ -486,16 +412,12 @@ pub(super) fn wake_all(wakes: Wakes) {
 }
 
 impl LockSys {
-    fn owners_of(&self, key: OwnerKey) -> &Registry<OwnerKey> {
+    pub(super) fn owners_of(&self, key: OwnerKey) -> &Registry<OwnerKey> {
         &self.owners[key.0 as usize & (REGISTRIES - 1)]
     }
 
     pub(super) fn trxs_of(&self, id: TrxId) -> &Registry<TrxId> {
         &self.trxs[id.0 as usize & (REGISTRIES - 1)]
-    }
-
-    fn strong_of(&self, table: TableId) -> &AtomicU32 {
-        &self.strong[table.0 as usize & (STRONG_COUNTS - 1)]
     }
 
     /// For messages.
@@ -517,7 +439,7 @@ impl LockSys {
         &self.shards[self.place(target).0 as usize]
     }
 
-    fn find(&self, target: Target<'_>) -> Option<(LockRef, ShardGuard<'_>)> {
+    pub(super) fn find(&self, target: Target<'_>) -> Option<(LockRef, ShardGuard<'_>)> {
         let (shard, hash) = self.place(target);
         let guard = self.shards[shard as usize].lock();
         let slot = guard.find(hash, target)?;
@@ -526,6 +448,10 @@ impl LockSys {
 
     fn record_bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes()).sum()
+    }
+
+    pub(super) fn ignores_ranges(&self) -> bool {
+        self.ignores_ranges.load(Ordering::Relaxed)
     }
 
     /// Gap locks get what record locks leave, and the other way round. Keys fall evenly into the shards, so
@@ -549,12 +475,12 @@ impl LockSys {
         now <= self.gap_bytes.load(Ordering::Relaxed)
     }
 
-    fn find_or_insert(&self, target: Target<'_>) -> (LockRef, ShardGuard<'_>) {
+    pub(super) fn find_or_insert(&self, target: Target<'_>) -> (LockRef, ShardGuard<'_>) {
         let found = self.find_or_insert_within(target, usize::MAX);
         found.expect("there is no limit")
     }
 
-    fn find_or_insert_within(
+    pub(super) fn find_or_insert_within(
         &self,
         target: Target<'_>,
         limit: usize,
@@ -565,7 +491,7 @@ impl LockSys {
         Some((LockRef { shard, slot }, guard))
     }
 
-    fn acquire(
+    pub(super) fn acquire(
         &self,
         locks: &TrxLocks,
         target: Target<'_>,
@@ -580,6 +506,24 @@ impl LockSys {
         let (at, mut shard) = found.ok_or(Error::LockTableFull)?;
         let queue = shard.queue_mut(at.slot);
         let key = locks.owner.key;
+        let others_waited = queue.waiters().len() > 0;
+        let mut given = SmallVec::new();
+        // RANGE-2
+        if let Target::Record(index, of) = target
+            && self.gaps.is_near_ranges(index, of)
+        {
+            let waits = matches!(wait, Wait::For { .. });
+            match self.meet_ranges(locks, (index, of), (at, queue), mode, waits) {
+                Met::InQueue(owners) => given = owners,
+                met => {
+                    shard.remove_if_empty(at.slot);
+                    return match met {
+                        Met::Covered => Ok(Acquired::Already),
+                        _ => Err(Error::LockWaitTimeout),
+                    };
+                }
+            }
+        }
         match queue.request(key, mode) {
             Answer::Already => return Ok(Acquired::Already),
             Answer::Upgraded => return Ok(Acquired::Upgraded),
@@ -598,6 +542,10 @@ impl LockSys {
         let seq = owner.begin_wait();
         queue.enqueue(Waiter { owner, mode, seq });
         drop(shard);
+        if others_waited {
+            // As in `convert_implicit`.
+            given.into_iter().for_each(|owner| self.search_from(owner));
+        }
         let wanted = Wanted::Lock { at, mode };
         self.wait(&locks.owner, wanted, seq, timeout, interrupt)?;
         if held_before {
@@ -675,51 +623,6 @@ impl LockSys {
         if !(cfg!(feature = "sabotage") && self.forgets_to_wake.load(Ordering::Relaxed)) {
             wake_all(wakes);
         }
-    }
-
-    /// LOCK-3. `None`: somebody wants the table for itself, so the intent has to queue up.
-    fn note_intent(&self, owner: &Owner, table: TableId, mode: TableMode) -> Option<Acquired> {
-        let mut shared = owner.shared.lock();
-        let at = shared.intents.iter().position(|(t, _)| *t == table);
-        if at.is_some_and(|at| shared.intents[at].1.covers(mode)) {
-            return Some(Acquired::Already);
-        }
-        if self.strong_of(table).load(Ordering::SeqCst) != 0 {
-            return None;
-        }
-        match at {
-            Some(at) => {
-                let modes = &mut shared.intents[at].1;
-                *modes = modes.with(mode);
-                Some(Acquired::Upgraded)
-            }
-            None => {
-                shared.intents.push((table, ModeSet::EMPTY.with(mode)));
-                Some(Acquired::New)
-            }
-        }
-    }
-
-    /// Moves all noted intents on a table into its queue. The strong count was raised before.
-    fn move_intents(&self, table: TableId) {
-        let (at, mut shard) = self.find_or_insert(Target::Table(table));
-        for registry in &self.owners {
-            let registry = registry.lock();
-            for owner in registry.values() {
-                let mut shared = owner.shared.lock();
-                let modes = noted(&shared.intents, table);
-                if modes.is_empty() {
-                    continue;
-                }
-                shared.intents.retain(|(t, _)| *t != table);
-                for mode in modes.iter() {
-                    if shard.queue_mut(at.slot).grant(owner.key, mode) {
-                        shared.adopted.push(at);
-                    }
-                }
-            }
-        }
-        shard.remove_if_empty(at.slot);
     }
 }
 

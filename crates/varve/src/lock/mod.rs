@@ -7,8 +7,10 @@
 //! | shard.rs | a part of the lock table |
 //! | owner.rs | a transaction's side: its lists, its wait |
 //! | gap.rs | gap locks, and the waits of inserts for them |
+//! | range.rs | gap locks that lock the records in them, too |
 //! | intervals.rs | a set of keys as intervals |
-//! | manager.rs | requests, waits, table intents |
+//! | manager.rs | requests, waits |
+//! | tables.rs | locks of tables, and noted intents |
 //! | release.rs | giving up many at once |
 //! | deadlock.rs | the waits-for graph and its cycles |
 //! | status.rs | counters and snapshots |
@@ -18,7 +20,8 @@
 //! holding one (`try_lock_record`, `conflicts`, `unlock_record`, `lock_gap` and `keeps_out` do not wait).
 //!
 //! A transaction holds what it wrote *implicitly*: the record's TrxId says so. A transaction that wants such
-//! a record calls `convert_implicit` first, which makes the lock explicit, and then queues up behind it.
+//! a record calls `convert_implicit` first, which makes the lock explicit, and then queues up behind it. What
+//! a long scan has read it holds by its range, which a request makes explicit in the same way (range.rs).
 //!
 //! Errors: `Deadlock` (roll the transaction back), `LockWaitTimeout` and `Interrupted` (roll the statement
 //! back). After any of them the request is gone; locks held before are still held.
@@ -36,14 +39,19 @@ mod mode;
 mod model;
 mod owner;
 mod queue;
+mod range;
+#[cfg(all(test, not(loom)))]
+mod range_tests;
 mod release;
 mod shard;
 mod status;
+mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use manager::{Acquired, LockManager, TrxLocks, Wait};
 pub use mode::{Mode, TableMode};
+pub use range::LastRow;
 pub use status::{
     DeadlockMember, DeadlockReport, LockDescription, LockStats, LockStatus, LockTarget, LockWaiting,
 };

@@ -17,13 +17,17 @@ use proptest::prelude::*;
 use varve_sim::try_cases;
 
 use super::owner::OwnerKey;
-use super::{Acquired, LockManager, Mode, TableMode, TrxLocks, Wait};
-use crate::base::{Error, IndexId, TableId, TrxId};
+use super::{Acquired, LastRow, LockManager, Mode, TableMode, TrxLocks, Wait};
+use crate::base::{Error, IndexId, Result as Done, TableId, TrxId};
 
 use TableMode::{AutoInc, Exclusive, IntentionExclusive, IntentionShared, Shared};
 
 const OWNERS: usize = 5;
-const KEYS: [&[u8]; 3] = [b"", b"key", b"a key that needs memory of its own"];
+/// In their order.
+const KEYS: [&[u8]; 3] = [b"", b"a key that needs memory of its own", b"key"];
+/// Where ranges begin and end: between each two there is a key. None of the keys of inserts is behind the
+/// second.
+const BOUNDS: [&[u8]; 4] = [b"", b"a", b"b", b"z"];
 const INDEX: IndexId = IndexId(7);
 /// Indexes with gaps, and tables, of which two share a count.
 const INDEXES: [IndexId; 2] = [INDEX, IndexId(7 + 1024)];
@@ -60,6 +64,12 @@ enum Action {
         key: u8,
         wait: bool,
     },
+    /// A scan from one bound to another, which waits for nobody: it stops where it would have to.
+    Scan {
+        from: usize,
+        to: usize,
+        mode: Mode,
+    },
     Unlock {
         key: usize,
     },
@@ -94,6 +104,9 @@ fn action() -> impl Strategy<Value = Action> {
         }),
         4 => (0..2usize, 0..14u8, wait())
             .prop_map(|(index, key, wait)| Action::Insert { index, key, wait }),
+        3 => (0..KEYS.len(), 1..=KEYS.len(), mode()).prop_map(|(from, len, mode)| {
+            Action::Scan { from, to: (from + len).min(KEYS.len()), mode }
+        }),
         2 => (0..KEYS.len()).prop_map(|key| Action::Unlock { key }),
         1 => (0..TABLES.len(), table_mode())
             .prop_map(|(table, mode)| Action::UnlockTable { table, mode }),
@@ -151,6 +164,8 @@ struct Waiting {
 struct Model {
     held: Vec<(Thing, usize, TableMode)>,
     gaps: Vec<(usize, usize, u8, Option<u8>)>,
+    /// Keys that are locked by ranges.
+    ranged: Vec<(usize, usize, TableMode)>,
     /// Those for the same thing in the order in which they are served.
     waiting: Vec<Waiting>,
     waits: usize,
@@ -187,21 +202,23 @@ fn is_told(thing: Thing, mode: TableMode) -> bool {
 }
 
 impl Model {
+    /// All locks, whichever way they are had.
+    fn all_held(&self) -> impl Iterator<Item = (Thing, usize, TableMode)> {
+        let ranged = self.ranged.iter();
+        let ranged = ranged.map(|(key, who, mode)| (Thing::Record(*key), *who, *mode));
+        self.held.iter().copied().chain(ranged)
+    }
+
     fn modes(&self, thing: Thing, who: usize) -> Vec<TableMode> {
-        let held = self.held.iter();
-        let own = held.filter(|(t, w, _)| (*t, *w) == (thing, who));
-        own.map(|(_, _, mode)| *mode).collect()
+        let own = self.all_held().filter(|(t, w, _)| (*t, *w) == (thing, who));
+        own.map(|(_, _, mode)| mode).collect()
     }
 
     /// Owners that hold something which does not go with it.
     fn holders_against(&self, thing: Thing, who: usize, mode: TableMode) -> Vec<usize> {
         let against =
-            |(t, w, m): &&(Thing, usize, TableMode)| *t == thing && *w != who && conflict(*m, mode);
-        self.held
-            .iter()
-            .filter(against)
-            .map(|(_, w, _)| *w)
-            .collect()
+            |(t, w, m): &(Thing, usize, TableMode)| *t == thing && *w != who && conflict(*m, mode);
+        self.all_held().filter(against).map(|(_, w, _)| w).collect()
     }
 
     /// Whether a request would have to wait.
@@ -288,7 +305,11 @@ impl Model {
                     return Some(Err(Refusal::WouldWait));
                 }
             }
+            Action::Scan { from, to, mode } => return Some(self.scan(who, from, to, mode.into())),
             Action::Unlock { key } => {
+                if self.is_ranged(who, key) {
+                    return Some(Ok(None));
+                }
                 self.held
                     .retain(|(t, w, _)| (*t, *w) != (Thing::Record(key), who));
             }
@@ -306,9 +327,32 @@ impl Model {
             Action::Release => {
                 self.held.retain(|held| held.1 != who);
                 self.gaps.retain(|gap| gap.0 != who);
+                self.ranged.retain(|ranged| ranged.1 != who);
             }
         }
         Some(Ok(None))
+    }
+
+    fn is_ranged(&self, who: usize, key: usize) -> bool {
+        self.ranged.iter().any(|(k, w, _)| (*k, *w) == (key, who))
+    }
+
+    fn scan(&mut self, who: usize, from: usize, to: usize, mode: TableMode) -> Answer {
+        // The keys of inserts are all between the first key and the second.
+        let passes_all = (who, 0, 0, Some(BOUNDS[1][0]));
+        for key in from..to {
+            if self.blocks(Thing::Record(key), who, mode) {
+                return Err(Refusal::WouldWait);
+            }
+            self.ranged.push((key, who, mode));
+            if from == 0 && key > 0 {
+                self.gaps.push(passes_all);
+            }
+        }
+        if from == 0 {
+            self.gaps.push(passes_all);
+        }
+        Ok(None)
     }
 
     /// Whom a waiter waits for.
@@ -449,6 +493,7 @@ fn perform(m: &LockManager, l: &TrxLocks, action: &Action, interrupt: &AtomicBoo
         } => m
             .wait_to_insert(l, INDEXES[index], &[key], wait(waits))
             .map(|()| None),
+        Action::Scan { from, to, mode } => scan(m, l, from, to, mode).map(|()| None),
         Action::Unlock { key } => {
             m.unlock_record(l, INDEX, KEYS[key]);
             Ok(None)
@@ -469,6 +514,19 @@ fn perform(m: &LockManager, l: &TrxLocks, action: &Action, interrupt: &AtomicBoo
         Error::Interrupted => Refusal::Interrupted,
         e => panic!("{e}"),
     })
+}
+
+fn scan(m: &LockManager, l: &TrxLocks, from: usize, to: usize, mode: Mode) -> Done<()> {
+    let mut low = BOUNDS[from].to_vec();
+    for key in &KEYS[from..to] {
+        let got = m.lock_record(l, INDEX, key, mode, Wait::No)?;
+        let is_new = got == Acquired::New;
+        let behind = [key, &[0][..]].concat();
+        let row = Some(LastRow { key, is_new });
+        m.lock_range(l, INDEX, (&low, Some(&behind)), mode, row)?;
+        low = behind;
+    }
+    m.lock_range(l, INDEX, (&low, Some(BOUNDS[to])), mode, None)
 }
 
 fn owner(m: &LockManager, who: usize, weight: u8, answers: Sender<(usize, Answer)>) -> Owner {
@@ -638,9 +696,15 @@ impl Run {
     fn compare(&self) {
         for (key, bytes) in KEYS.iter().enumerate() {
             for mode in [Mode::Shared, Mode::Exclusive] {
-                let found = self.m.conflicts(&self.observer, INDEX, bytes, mode);
                 let expected = self.model.blocks(Thing::Record(key), OWNERS, mode.into());
-                assert_eq!(found, expected, "{mode:?} of key {key}");
+                // An insert asks for gaps besides, which ranges are.
+                if self.model.ranged.iter().all(|ranged| ranged.0 != key) {
+                    let found = self.m.conflicts(&self.observer, INDEX, bytes, mode);
+                    assert_eq!(found, expected, "{mode:?} of key {key}");
+                }
+                let got = (self.m).lock_record(&self.observer, INDEX, bytes, mode, Wait::No);
+                self.m.release_all(&self.observer);
+                assert_eq!(got.is_err(), expected, "{mode:?} of key {key}");
             }
         }
         for (index, id) in INDEXES.iter().enumerate() {
@@ -693,8 +757,8 @@ impl Drop for Run {
     }
 }
 
-/// QUEUE-1, LOCK-4: who would have to wait for whom, as the model says. OWNER-1: whichever way a wait ended,
-/// the owner can wait again. OWNER-2: what an owner releases is all that it had.
+/// QUEUE-1, LOCK-4, RANGE-1, RANGE-3: who would have to wait for whom, as the model says. OWNER-1: whichever
+/// way a wait ended, the owner can wait again. OWNER-2: what an owner releases is all that it had.
 #[test]
 fn locks_are_had_and_awaited_as_in_a_plain_model() {
     let deadlocks = std::cell::Cell::new(0);

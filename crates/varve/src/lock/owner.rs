@@ -3,11 +3,11 @@
 //! Invariants:
 //! - **OWNER-1** One thread uses a `TrxLocks` at a time, and an owner waits for one lock at a time.
 //! - **OWNER-2** Every mode that an owner holds is on one of its lists: `TrxLocks::locks` for what it got
-//!   itself, `adopted` for what others gave it (an implicit lock made explicit, an intent moved to the lock
-//!   table), `intents` for table intents that are in no queue. The indexes in which it has gap locks are on
-//!   `TrxLocks::gaps`.
+//!   itself, `adopted` for what others gave it (an implicit lock or one by a range made explicit, an intent
+//!   moved to the lock table), `intents` for table intents that are in no queue. The indexes in which it has
+//!   gap locks are on `TrxLocks::gaps`.
 //! - **OWNER-3** `adopted` takes nothing more for a transaction once its locks are released: `trx` is reset
-//!   first.
+//!   first, and `life` counted on.
 //!
 //! Mutex order: shard, owner registry, then `Shared`. `WaitSlot` is a leaf.
 
@@ -55,6 +55,8 @@ struct WaitSlot {
 pub(super) struct Shared {
     /// The transaction that implicit locks are converted for; 0 if it has no id, or has released its locks.
     pub trx: u64,
+    /// Counted on when the owner releases its ranges: one that was found before counts no more.
+    pub life: u64,
     pub adopted: Vec<LockRef>,
     pub intents: SmallVec<[(TableId, ModeSet); 4]>,
 }

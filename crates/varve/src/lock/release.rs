@@ -22,18 +22,24 @@ impl LockManager {
     }
 
     /// Releases the locks on gaps, those on records that are only shared, and the exclusive ones that `keeps`
-    /// does not want. No latch may be held: `keeps` may take one. Locks that others gave the owner stay; they
-    /// are on what it wrote.
+    /// does not want. No latch may be held: `keeps` may take one.
     pub fn release_searches(
         &self,
         locks: &TrxLocks,
         mut keeps: impl FnMut(IndexId, &[u8]) -> bool,
     ) {
+        // OWNER-3: what others have made explicit of a range is in the list, and nothing comes there later.
+        let adopted = {
+            let mut shared = locks.owner.shared.lock();
+            shared.life += 1;
+            std::mem::take(&mut shared.adopted)
+        };
         locks.release_gaps();
+        locks.in_ranges.set(0);
         let owner = locks.owner.key;
         let held = std::mem::take(&mut *locks.locks.borrow_mut());
         let mut key = Vec::new();
-        let (kept, given_up): (Vec<_>, Vec<_>) = held.into_iter().partition(|at| {
+        let (kept, given_up): (Vec<_>, Vec<_>) = adopted.into_iter().chain(held).partition(|at| {
             let index = {
                 let shard = self.inner.shards[at.shard as usize].lock();
                 let Target::Record(index, of) = shard.target(at.slot) else {
@@ -73,8 +79,12 @@ impl TrxLocks {
         let adopted = {
             let mut shared = self.owner.shared.lock();
             shared.intents.clear();
+            // OWNER-3
+            shared.life += 1;
             std::mem::take(&mut shared.adopted)
         };
+        self.in_ranges.set(0);
+        self.written.set(0);
         let mut locks = self.locks.borrow_mut();
         if !(locks.is_empty() && adopted.is_empty()) {
             for at in adopted.into_iter().chain(locks.drain(..)) {

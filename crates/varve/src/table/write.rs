@@ -465,6 +465,7 @@ fn change_row(
     );
     append_undo(trx, &mut mtr, undo_page, table.id(), kind);
     raised.commit(mtr);
+    trx.give_up_written(index.id, current.key);
     table.followed.note(id, current.key);
     table.count_rows(kind.row_count_change());
     Ok(Changed::Done)

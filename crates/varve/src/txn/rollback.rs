@@ -35,7 +35,10 @@ const SPACE_TELL: Duration = Duration::from_secs(60);
 
 /// Takes back everything with an undo number of at least `down_to`.
 pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
-    let mut course = Course::new(GO_ON);
+    let mut course = Course {
+        goes_on: true,
+        ..Course::new(GO_ON)
+    };
     each_newest(trx, down_to, |core, trx, record, page| {
         let Some(table) = core.tables.by_id(record.table)? else {
             if record.table.is_temporary() {
@@ -187,6 +190,8 @@ const GO_ON: GoingOn<'_> = &|| Ok(());
 struct Course<'a> {
     /// Asked in the middle of a load, which may be long.
     going_on: GoingOn<'a>,
+    /// The transaction goes on afterwards: rows that it has changed stay locked.
+    goes_on: bool,
     /// Tables whose loaded rows it has taken out.
     unloaded: Vec<TableId>,
 }
@@ -195,6 +200,7 @@ impl Course<'_> {
     fn new(going_on: GoingOn<'_>) -> Course<'_> {
         Course {
             going_on,
+            goes_on: false,
             unloaded: Vec::new(),
         }
     }
@@ -243,7 +249,7 @@ fn take_back(
         (UndoKind::EntryDeleteMark | UndoKind::EntryUnmark, Some(previous)) => {
             restore_entry(core, trx, index, record, previous)?;
         }
-        (_, Some(previous)) => restore_row(core, trx, index, record, previous)?,
+        (_, Some(previous)) => restore_row(core, trx, index, record, previous, course)?,
         (_, None) => return Err(damaged("one without a previous state".into())),
     }
     table.count_rows(-record.kind.row_count_change());
@@ -395,6 +401,7 @@ fn restore_row(
     index: &OpenIndex,
     record: &UndoRecord<'_>,
     previous: &Previous<'_>,
+    course: &Course<'_>,
 ) -> Result<()> {
     let diff = &previous.diff;
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
@@ -419,6 +426,10 @@ fn restore_row(
         mtr.release(pos.h);
         room = growth;
     };
+    if course.goes_on && previous.trx != record.trx && !record.table.is_temporary() {
+        // WRITTEN-1
+        core.locks.lock_again(trx.locks(), index.id, record.key);
+    }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
     mtr.op(

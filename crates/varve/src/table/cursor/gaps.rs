@@ -18,10 +18,15 @@
 //! The interval of a search by key ends where the search does, not at the next record, wherever that may be.
 //! So what is locked follows from the statement and the rows that it found, not from their neighbours or from
 //! where pages begin.
+//!
+//! Once its transaction holds many locks, a scan of the clustered index has its intervals stand for the locks
+//! of the rows in them (`lock/range.rs`): all that it passes it has locked, or found delete-marked. Not a
+//! scan that skips rows which others have locked.
 
 use crate::base::{IndexId, Result};
 use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::OpenIndex;
+use crate::lock::{LastRow, Mode};
 use crate::txn::Transaction;
 
 use super::state::Direction;
@@ -41,6 +46,8 @@ pub(super) enum GapMode {
 pub(super) struct Gaps {
     pub mode: GapMode,
     pub covered: Vec<u8>,
+    /// How the rows are locked with the gaps from here on, if they are.
+    rows: Option<Mode>,
 }
 
 impl Gaps {
@@ -48,6 +55,7 @@ impl Gaps {
         Gaps {
             mode: GapMode::Open,
             covered: Vec::new(),
+            rows: None,
         }
     }
 
@@ -60,6 +68,7 @@ impl Gaps {
         if self.are_open() {
             return;
         }
+        self.rows = None;
         self.covered.clear();
         self.covered.extend_from_slice(key);
         if seek == Seek::Gt {
@@ -91,23 +100,35 @@ impl Gaps {
         Err(index.damage_on(leaf.page_id(), expected, "a gap"))
     }
 
-    /// Covers what lies before the record with this key, and the key, which is the same afterwards.
+    /// From here on rows are locked with the gaps: the search passes none that it has not locked.
+    pub fn lock_rows(&mut self, mode: Mode) {
+        self.rows = Some(mode);
+    }
+
+    /// Covers what lies before the record with this key, and the key, which is the same afterwards. `is_new`:
+    /// the row was locked just now.
     pub fn cover_key(
         &mut self,
         trx: &Transaction,
         index: IndexId,
         key: &mut Vec<u8>,
         direction: Direction,
+        is_new: bool,
     ) -> Result<()> {
         match direction {
             Direction::Forward => {
                 // The smallest key behind it.
                 key.push(0);
-                let covered = self.cover_up_to(trx, index, Some(key));
+                let (row, _) = key.split_at(key.len() - 1);
+                let row = LastRow { key: row, is_new };
+                let covered = self.cover_forward(trx, index, Some(key), Some(row));
                 key.pop();
                 covered
             }
-            Direction::Backward => self.cover_down_to(trx, index, key),
+            Direction::Backward => {
+                let row = LastRow { key, is_new };
+                self.cover_backward(trx, index, key, Some(row))
+            }
         }
     }
 
@@ -117,10 +138,24 @@ impl Gaps {
         index: IndexId,
         high: Option<&[u8]>,
     ) -> Result<()> {
+        self.cover_forward(trx, index, high, None)
+    }
+
+    pub fn cover_down_to(&mut self, trx: &Transaction, index: IndexId, low: &[u8]) -> Result<()> {
+        self.cover_backward(trx, index, low, None)
+    }
+
+    fn cover_forward(
+        &mut self,
+        trx: &Transaction,
+        index: IndexId,
+        high: Option<&[u8]>,
+        row: Option<LastRow<'_>>,
+    ) -> Result<()> {
         if self.are_open() || high.is_some_and(|high| high <= &self.covered[..]) {
             return Ok(());
         }
-        trx.lock_gap(index, &self.covered, high)?;
+        self.lock(trx, index, (&self.covered, high), row)?;
         if let Some(high) = high {
             self.covered.clear();
             self.covered.extend_from_slice(high);
@@ -128,13 +163,32 @@ impl Gaps {
         Ok(())
     }
 
-    pub fn cover_down_to(&mut self, trx: &Transaction, index: IndexId, low: &[u8]) -> Result<()> {
+    fn cover_backward(
+        &mut self,
+        trx: &Transaction,
+        index: IndexId,
+        low: &[u8],
+        row: Option<LastRow<'_>>,
+    ) -> Result<()> {
         if self.are_open() || low >= &self.covered[..] {
             return Ok(());
         }
-        trx.lock_gap(index, low, Some(&self.covered))?;
+        self.lock(trx, index, (low, Some(&self.covered)), row)?;
         self.covered.clear();
         self.covered.extend_from_slice(low);
         Ok(())
+    }
+
+    fn lock(
+        &self,
+        trx: &Transaction,
+        index: IndexId,
+        interval: (&[u8], Option<&[u8]>),
+        row: Option<LastRow<'_>>,
+    ) -> Result<()> {
+        match self.rows {
+            Some(mode) => trx.lock_range(index, interval, mode, row),
+            None => trx.lock_gap(index, interval.0, interval.1),
+        }
     }
 }

@@ -118,7 +118,7 @@ impl Cursor {
                 clustered.push_to(&mut self.row.clustered);
                 self.row.flags = entry.flags;
                 if self.gaps.mode != GapMode::LockedIfAbsent {
-                    self.cover_key(trx, index.id)?;
+                    self.cover_key(trx, index.id, false)?;
                 }
                 drop(leaf);
                 return Ok(match self.lock_entry(trx, !open)? {
@@ -153,7 +153,10 @@ impl Cursor {
                     self.forget_waited(trx, table.clustered.id);
                     continue;
                 }
-                self.cover_key(trx, index.id)?;
+                if self.search.lock.if_locked() == IfLocked::Wait && trx.prefers_ranges() {
+                    self.gaps.lock_rows(mode);
+                }
+                self.cover_key(trx, index.id, acquired == Acquired::New)?;
                 self.row.payload.clear();
                 self.row.payload.extend_from_slice(payload);
                 let was_waited_for = self.contended.is_waited_for(&self.row.key);
@@ -272,10 +275,10 @@ impl Cursor {
     }
 
     /// Covers what lies before the record `row.key`, and its key.
-    fn cover_key(&mut self, trx: &Transaction, index: IndexId) -> Result<()> {
+    fn cover_key(&mut self, trx: &Transaction, index: IndexId, is_new: bool) -> Result<()> {
         let direction = self.search.direction;
         self.gaps
-            .cover_key(trx, index, &mut self.row.key, direction)
+            .cover_key(trx, index, &mut self.row.key, direction, is_new)
     }
 
     /// Covers the rest of what is in bounds, all of which the latched leaf contains.

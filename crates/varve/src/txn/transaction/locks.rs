@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::{Error, IndexId, Result, Sabotage, TableId, TrxId, Watch};
 use crate::btree::Seek;
 use crate::catalog::{OpenTable, RowRecord, TableDef};
-use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
+use crate::lock::{Acquired, LastRow, Mode, TableMode, TrxLocks, Wait};
 
 use super::super::value_source::ValueSource;
 use super::{Isolation, Transaction, TrxState};
@@ -52,6 +52,26 @@ impl Transaction {
             true => Ok(()),
             false => self.core.locks.lock_gap(self.locks(), index, low, high),
         }
+    }
+
+    /// Whether scans are to call `lock_range` for what they pass.
+    pub(crate) fn prefers_ranges(&self) -> bool {
+        let log = &self.core.log;
+        self.core.locks.holds_many(self.locks())
+            && !log.is_sabotaged(Sabotage::GapsOpen)
+            && !log.is_sabotaged(Sabotage::SharedLocksForgotten)
+    }
+
+    /// The same, and locks the rows that are there, all of which the transaction has locked.
+    pub(crate) fn lock_range(
+        &self,
+        index: IndexId,
+        interval: (&[u8], Option<&[u8]>),
+        mode: Mode,
+        row: Option<LastRow<'_>>,
+    ) -> Result<()> {
+        let locks = &self.core.locks;
+        locks.lock_range(self.locks(), index, interval, mode, row)
     }
 
     /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait:
@@ -273,6 +293,12 @@ impl Transaction {
     pub(crate) fn has_table(&self, table: TableId, mode: TableMode) -> bool {
         let covers = |(t, m): &(TableId, TableMode)| *t == table && m.covers(mode);
         self.tables.iter().any(covers)
+    }
+
+    /// The row was changed: its TrxId says now that it is locked.
+    #[inline]
+    pub(crate) fn give_up_written(&self, index: IndexId, key: &[u8]) {
+        self.core.locks.give_up_written(self.locks(), index, key);
     }
 
     /// Gives up a row lock that the transaction took but does not want.
