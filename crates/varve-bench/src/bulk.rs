@@ -1,6 +1,6 @@
 //! `bench bulk`: statements that change all rows of a table which is several times the buffer pool: how long
-//! they take, and what the server's process reads and writes meanwhile, by the kernel's count. The engines
-//! take turns in one server, and read past the operating system's cache.
+//! they take, what the server's process reads and writes meanwhile, by the kernel's count, and how much memory
+//! it has at most. The engines take turns in one server, and read past the operating system's cache.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use varve_testbed::workspace::Workspace;
 use crate::benchmark::{BenchServer, Benchmark, Common};
 use crate::ddl::{COLUMNS, SOURCE, rows_of_source};
 use crate::load;
-use crate::process::Transferred;
+use crate::process::{Transferred, forget_peak, memory_bytes};
 use crate::stats::Runs;
 use crate::sysbench::Sysbench;
 use crate::table::{figures_to_json, print_figures};
@@ -55,7 +55,7 @@ const STATEMENTS: [(&str, &str); 6] = [
 const OPENS: usize = 1;
 
 /// What is measured of each.
-const WHAT: [&str; 3] = ["s", "MiB read", "MiB written"];
+const WHAT: [&str; 4] = ["s", "MiB read", "MiB written", "MiB of memory, more"];
 
 type Figures = [f64; WHAT.len() * STATEMENTS.len()];
 
@@ -126,14 +126,17 @@ fn measure(server: &BenchServer<'_>, database: &Sysbench<'_>) -> Result<Figures>
 }
 
 fn of_statement(server: &Server, client: &mut Client, sql: &str) -> Result<[f64; WHAT.len()]> {
-    let before = Transferred::of(server.pid())?;
+    let pid = server.pid();
+    forget_peak(pid)?;
+    let (before, memory) = (Transferred::of(pid)?, memory_bytes(pid, "VmRSS")?);
     let begun = Instant::now();
     client.query(sql)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let after = Transferred::of(server.pid())?;
+    let after = Transferred::of(pid)?;
+    let more = memory_bytes(pid, "VmHWM")?.saturating_sub(memory);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let (read, written) = (after.read - before.read, after.written - before.written);
-    Ok([seconds, mib(read), mib(written)])
+    Ok([seconds, mib(read), mib(written), mib(more)])
 }
 
 fn to_json(runs: &Runs<Figures>, args: &BulkArgs, part: u64, pool: u64) -> Value {

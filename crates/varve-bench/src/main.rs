@@ -22,6 +22,7 @@ mod process;
 mod profile;
 mod purge_lag;
 mod purge_speed;
+mod raw;
 mod recovery;
 mod sizes;
 mod stats;

@@ -91,6 +91,12 @@ pub fn memory_bytes(pid: u32, name: &str) -> Result<u64> {
     Ok(kibibytes * 1024)
 }
 
+/// `VmHWM` is the most from now on.
+pub fn forget_peak(pid: u32) -> Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    fs::write(&path, "5").with_context(|| format!("can't write {path}"))
+}
+
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     let of_name = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':').map(str::trim);
     status.lines().find_map(of_name)
@@ -113,6 +119,7 @@ mod tests {
         assert_eq!(Usage::parse("1500\n", status), None);
         let me = std::process::id();
         assert!(Usage::of(me).unwrap().run_us > 0.0);
+        forget_peak(me).unwrap();
         let [now, most] = ["VmRSS", "VmHWM"].map(|name| memory_bytes(me, name).unwrap());
         assert!(1 << 20 < now && now <= most + (1 << 20), "{now}, {most}");
         assert!(memory_bytes(me, "VmNothing").is_err());

@@ -3,7 +3,9 @@
 //!
 //! The engines take turns in one server, with the same sizes, and past the operating system's cache.
 //! Transactions are counted by sysbench, the checkpoint age and the dirty pages are the engines' own status
-//! variables. A picture shows all three against time.
+//! variables, what is written is the kernel's count for the server. A picture shows the first three against
+//! time. Before, between and after the engines the device is measured without any: where that varies, so do
+//! they.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -16,6 +18,8 @@ use varve_testbed::workspace::Workspace;
 
 use crate::benchmark::{Benchmark, Common};
 use crate::load::{self, Sampler, Samples, status_name};
+use crate::process::Transferred;
+use crate::raw;
 use crate::stats::{median, share_below};
 use crate::svg::{self, Line, Panel};
 use crate::sysbench::{ROW_BYTES, Sysbench};
@@ -46,6 +50,9 @@ pub struct SteadyArgs {
     /// Pages per second; the largest is twice as many
     #[arg(long, default_value_t = 2000)]
     io_capacity: u64,
+    /// Seconds for which the device is measured by itself, each time
+    #[arg(long, default_value_t = 5)]
+    control: u64,
     /// What sysbench runs
     #[arg(long, default_value = "oltp_write_only")]
     script: String,
@@ -55,6 +62,10 @@ pub struct SteadyArgs {
 
 /// What is left to write of an engine's load is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// An engine whose dirty pages do not get fewer for so long has stopped writing.
+const STANDSTILL: Duration = Duration::from_secs(6);
+/// Both engines keep some logs in their history while nothing happens.
+const HARDLY_ANY: u64 = 50;
 const PLOTTED: [&str; 2] = ["checkpoint_age", "buffer_pool_pages_dirty"];
 
 /// What happened to one engine.
@@ -65,18 +76,32 @@ struct Outcome {
     /// Seconds since the begin, and what each of `PLOTTED` was.
     plotted: [Vec<(f64, f64)>; 2],
     max_age: u64,
+    /// By the server, in these seconds.
+    bytes_written: u64,
+    /// Seconds from the load's end until no page was dirty, if it came to that.
+    clean_after: Option<f64>,
+    /// The same for a history of hardly any logs.
+    purged_after: Option<f64>,
+}
+
+/// The standard deviation as a share of the mean.
+fn variation(by_second: &[f64]) -> f64 {
+    let mean = mean(by_second);
+    let squares = by_second.iter().map(|n| (n - mean).powi(2)).sum::<f64>();
+    (squares / by_second.len() as f64).sqrt() / mean
+}
+
+fn mean(by_second: &[f64]) -> f64 {
+    by_second.iter().sum::<f64>() / by_second.len() as f64
 }
 
 impl Outcome {
     fn mean(&self) -> f64 {
-        self.tps.iter().sum::<f64>() / self.tps.len() as f64
+        mean(&self.tps)
     }
 
-    /// The standard deviation as a share of the mean.
-    fn variation(&self) -> f64 {
-        let mean = self.mean();
-        let squares = self.tps.iter().map(|tps| (tps - mean).powi(2)).sum::<f64>();
-        (squares / self.tps.len() as f64).sqrt() / mean
+    fn kib_each(&self) -> f64 {
+        self.bytes_written as f64 / 1024.0 / self.tps.iter().sum::<f64>()
     }
 
     fn median(&self) -> f64 {
@@ -115,19 +140,26 @@ pub fn run(workspace: &Workspace, args: &SteadyArgs) -> Result<()> {
     let bytes = args.data * (args.pool << 20) as f64;
     let rows = (bytes / ROW_BYTES / f64::from(args.tables)) as u64;
     let databases = server.databases(args.tables, rows);
-    let outcomes = server.each(&databases, |_, database| with_engine(database, args))?;
+    let mut controls = Vec::new();
+    let outcomes = server.each(&databases, |server, database| {
+        controls.push(raw::writes_by_second(&server.dir, args.control)?);
+        let outcome = with_engine(server.pid(), database, args)?;
+        controls.push(raw::writes_by_second(&server.dir, args.control)?);
+        Ok(outcome)
+    })?;
     server.end()?;
     let picture = workspace.target.join("bench-steady.svg");
     fs::write(&picture, svg::render(&panels(&outcomes), &[]))?;
     if !args.common.json {
         print(&outcomes, args);
+        print_controls(&controls);
         println!("plotted in {}", picture.display());
     }
-    benchmark.end(to_json(&outcomes, &settings, args));
+    benchmark.end(to_json(&outcomes, &controls, &settings, args));
     Ok(())
 }
 
-fn with_engine(sysbench: &Sysbench<'_>, args: &SteadyArgs) -> Result<Outcome> {
+fn with_engine(server: u32, sysbench: &Sysbench<'_>, args: &SteadyArgs) -> Result<Outcome> {
     sysbench.prepare(&args.script, 2)?;
     if args.warmup > 0 {
         sysbench.run(&args.script, args.threads, Duration::from_secs(args.warmup))?;
@@ -139,15 +171,22 @@ fn with_engine(sysbench: &Sysbench<'_>, args: &SteadyArgs) -> Result<Outcome> {
     let max_age = load::status(&mut client, &[&max_age])?[0];
     let sampler = Sampler::start(&sysbench.socket, &[&names[0], &names[1]])?;
     let begun = Instant::now();
+    let before = Transferred::of(server)?;
     let tps =
         sysbench.run_by_seconds(&args.script, args.threads, Duration::from_secs(args.time))?;
+    let after = Transferred::of(server)?;
     let samples = sampler.stop()?;
-    wait_until_written(&mut client, &names[1])?;
+    let ended = Instant::now();
+    let purged = load::time_of_history(&mut client, engine, HARDLY_ANY, PATIENCE)?;
+    let clean_after = wait_until_written(&mut client, &names[1], ended)?;
     Ok(Outcome {
         engine,
         tps,
         plotted: [0, 1].map(|n| since(&samples, &names[n], begun)),
         max_age,
+        bytes_written: after.written - before.written,
+        clean_after,
+        purged_after: purged.map(|time| time.as_secs_f64()),
     })
 }
 
@@ -157,19 +196,21 @@ fn since(samples: &Samples, name: &str, begun: Instant) -> Vec<(f64, f64)> {
     values.into_iter().map(point).collect()
 }
 
-/// What an engine still writes would take from the next one. One that stops writing does not.
-fn wait_until_written(client: &mut Client, dirty: &str) -> Result<()> {
-    let begun = Instant::now();
-    let mut last = u64::MAX;
-    while begun.elapsed() < PATIENCE {
+/// What an engine still writes would take from the next one. One that stops writing does not. Returns the
+/// seconds since `ended` if all is written.
+fn wait_until_written(client: &mut Client, dirty: &str, ended: Instant) -> Result<Option<f64>> {
+    let (mut least, mut since) = (u64::MAX, Instant::now());
+    while ended.elapsed() < PATIENCE && since.elapsed() < STANDSTILL {
         let now = load::status(client, &[dirty])?[0];
-        if now == 0 || now == last {
-            break;
+        if now == 0 {
+            return Ok(Some(ended.elapsed().as_secs_f64()));
         }
-        last = now;
-        std::thread::sleep(Duration::from_secs(3));
+        if now < least {
+            (least, since) = (now, Instant::now());
+        }
+        std::thread::sleep(load::WINDOW);
     }
-    Ok(())
+    Ok(None)
 }
 
 fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
@@ -204,7 +245,7 @@ fn print(outcomes: &[Outcome], args: &SteadyArgs) {
         args.time
     );
     let table = Table::new(
-        "engine:<7|mean tps:>9|median:>9|variation:>10|worst s:>9|share:>7|s below half:>14|age MiB:>12|of MiB:>11|dirty:>10",
+        "engine:<7|mean tps:>9|median:>9|variation:>10|worst s:>9|share:>7|s below half:>14|age MiB:>12|of MiB:>11|dirty:>10|KiB each:>12|clean after s:>15|purged after s:>16",
     );
     table.print_head();
     for outcome in outcomes {
@@ -212,13 +253,16 @@ fn print(outcomes: &[Outcome], args: &SteadyArgs) {
             outcome.engine.name().into(),
             outcome.mean().into(),
             outcome.median().into(),
-            format!("{:.1}%", 100.0 * outcome.variation()).into(),
+            format!("{:.1}%", 100.0 * variation(&outcome.tps)).into(),
             outcome.worst().into(),
             format!("{:.0}%", 100.0 * outcome.worst() / outcome.median()).into(),
             outcome.slow_seconds().into(),
             (outcome.most(0) / 1048576.0).into(),
             Cell::of(outcome.max_age >> 20),
             outcome.most(1).into(),
+            format!("{:.2}", outcome.kib_each()).into(),
+            seconds(outcome.clean_after).into(),
+            seconds(outcome.purged_after).into(),
         ]);
     }
     if let [ours, peer] = outcomes {
@@ -229,16 +273,41 @@ fn print(outcomes: &[Outcome], args: &SteadyArgs) {
     }
 }
 
-fn to_json(outcomes: &[Outcome], settings: &[&str], args: &SteadyArgs) -> Value {
+fn seconds(after: Option<f64>) -> String {
+    after.map_or("never".into(), |seconds| format!("{seconds:.1}"))
+}
+
+fn print_controls(controls: &[Vec<f64>]) {
+    let means: Vec<_> = controls.iter().map(|control| mean(control)).collect();
+    let each = means.iter().map(|mean| format!("{mean:.0}"));
+    println!(
+        "synced writes of 16 KiB a second without an engine, before and after each: {}; variation {:.1}%, within one {:.1}%",
+        each.collect::<Vec<_>>().join(", "),
+        100.0 * variation(&means),
+        100.0
+            * controls
+                .iter()
+                .map(|control| variation(control))
+                .fold(0.0, f64::max),
+    );
+}
+
+fn to_json(
+    outcomes: &[Outcome],
+    controls: &[Vec<f64>],
+    settings: &[&str],
+    args: &SteadyArgs,
+) -> Value {
     let results = outcomes.iter().map(|outcome| {
         json!({
             "engine": outcome.engine.name(), "tps": outcome.tps, "mean": outcome.mean(), "median": outcome.median(),
-            "variation": outcome.variation(), "worst_second": outcome.worst(), "seconds_below_half": outcome.slow_seconds(),
+            "variation": variation(&outcome.tps), "bytes_written": outcome.bytes_written,
+            "clean_after": outcome.clean_after, "purged_after": outcome.purged_after, "worst_second": outcome.worst(), "seconds_below_half": outcome.slow_seconds(),
             "checkpoint_age": outcome.plotted[0], "dirty_pages": outcome.plotted[1], "checkpoint_max_age": outcome.max_age,
         })
     });
     json!({
         "script": args.script, "threads": args.threads, "pool_mib": args.pool, "data": args.data,
-        "seconds": args.time, "settings": settings, "results": results.collect::<Vec<_>>(),
+        "seconds": args.time, "settings": settings, "controls": controls, "results": results.collect::<Vec<_>>(),
     })
 }

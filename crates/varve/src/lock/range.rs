@@ -81,7 +81,8 @@ pub struct LastRow<'a> {
 }
 
 impl LockManager {
-    /// From so many locks on an owner's scans lock by ranges; for tests.
+    /// From so many locks on an owner's scans lock by ranges.
+    #[cfg(feature = "internals")]
     pub fn set_few_locks(&self, few: usize) {
         self.inner.few_locks.store(few, Ordering::Relaxed);
     }
