@@ -1,6 +1,6 @@
 //! `bench bulk`: statements that change all rows of a table which is several times the buffer pool: how long
-//! they take, what the server's process reads and writes meanwhile, by the kernel's count, and how much memory
-//! it has at most. The engines take turns in one server, and read past the operating system's cache.
+//! they take, what the server's process reads and writes meanwhile, by the kernel's count, and how much
+//! memory it has at most. The engines take turns in one server, and read past the operating system's cache.
 
 use std::time::{Duration, Instant};
 
