@@ -277,6 +277,10 @@ pub struct BufferPool {
     pub drop_held: Durations,
 }
 
+/// So often a thread lets others run before it waits for a page's latch in the queue. A model has enough to
+/// try without.
+const YIELDS: usize = if cfg!(loom) { 0 } else { 16 };
+
 /// What shared and exclusive latching have in common.
 trait Mode {
     fn lock(latch: &Latch);
@@ -689,11 +693,22 @@ impl BufferPool {
             return false;
         }
         let ours = frame.holds(id);
-        if ours {
+        if ours && !Self::patiently::<M>(&frame.latch) {
             M::lock(&frame.latch);
         }
         frame.unpin();
         ours
+    }
+
+    /// Tries for a while to get a latch that somebody has, and lets others run meanwhile, who may be the one
+    /// that has it. To wait for it in the queue is dearer for all: a writer there keeps readers out until it
+    /// runs again, which takes long where more threads want to run than there are processors; and who comes
+    /// then queues up behind it, so that the queue of a page that many use does not get shorter any more.
+    fn patiently<M: Mode>(latch: &Latch) -> bool {
+        (0..YIELDS).any(|_| {
+            yield_now();
+            M::try_lock(latch)
+        })
     }
 
     /// Puts the page in a free frame and reads it. `None` if somebody else was first.
