@@ -246,6 +246,21 @@ typedef enum varve_metric_kind {
   VARVE_METRIC_VALUE = 1,
 } varve_metric_kind;
 
+// What a transaction is doing.
+typedef enum varve_transaction_state {
+  VARVE_TRANSACTION_RUNNING = 0,
+  VARVE_TRANSACTION_WAITS = 1,
+  VARVE_TRANSACTION_ROLLS_BACK = 2,
+  VARVE_TRANSACTION_COMMITS = 3,
+} varve_transaction_state;
+
+typedef enum varve_isolation {
+  VARVE_READ_UNCOMMITTED = 0,
+  VARVE_READ_COMMITTED = 1,
+  VARVE_REPEATABLE_READ = 2,
+  VARVE_SERIALIZABLE = 3,
+} varve_isolation;
+
 // Whether a statement keeps others from drawing values of a table's counter between its own.
 typedef enum varve_auto_increment_lock {
   // It does not, and draws between those of others.
@@ -263,13 +278,6 @@ typedef enum varve_table_locks {
   // The caller, who has locks of its own.
   VARVE_TABLES_LOCKED_BY_CALLER = 1,
 } varve_table_locks;
-
-typedef enum varve_isolation {
-  VARVE_READ_UNCOMMITTED = 0,
-  VARVE_READ_COMMITTED = 1,
-  VARVE_REPEATABLE_READ = 2,
-  VARVE_SERIALIZABLE = 3,
-} varve_isolation;
 
 // What an insert does with a row that has its key already.
 typedef enum varve_on_duplicate {
@@ -715,6 +723,80 @@ typedef struct varve_table_stats {
   // varve_table_rows_per_key would look at the table again.
   bool is_stale;
 } varve_table_stats;
+
+// A running transaction, as it is at the moment.
+typedef struct varve_transaction {
+  // Tells it from all others: its id, or if it has written nothing a number from 2^48 on.
+  uint64_t number;
+  // 0: it has written nothing.
+  uint64_t id;
+  // As varve_txn_set_session says; 0: nobody's.
+  uint64_t session;
+  enum varve_transaction_state state;
+  // Its coordinator decides.
+  bool prepared;
+  enum varve_isolation isolation;
+  // Undo records that it has written.
+  uint64_t changes;
+  // Locks on rows, on tables, and indexes in which it has locked gaps. Those on rows that it wrote are
+  // among them only if somebody has waited for them.
+  uint64_t locks;
+  uint64_t rows_locked;
+  uint64_t tables_locked;
+  // Memory of its locks, about.
+  uint64_t lock_bytes;
+  // varve_lock_info.id of what it waits for, and for how long it has; null: it does not wait.
+  const char *waits_for;
+  uint64_t waited_us;
+  // Its open read view, which sees no commit with a number from this one on; 0: it has none.
+  uint64_t view;
+  // Undo logs of committed transactions that purge can't remove before the view is closed, about.
+  uint64_t pinned_history;
+  // Versions in the history store that the view needs, and their bytes.
+  uint64_t pinned_versions;
+  uint64_t pinned_bytes;
+} varve_transaction;
+
+// Receives one transaction.
+typedef void (*varve_transaction_fn)(void *context, const struct varve_transaction *transaction);
+
+// A lock that somebody waits for, or is in the way with.
+typedef struct varve_lock_info {
+  // Tells it from all others.
+  const char *id;
+  // varve_transaction.number and session of whose it is.
+  uint64_t transaction;
+  uint64_t session;
+  // "S", "X", "S,GAP", "X,GAP", "IS", "IX" or "AUTO_INC".
+  const char *mode;
+  // The table's name.
+  const char *table;
+  // The table's tablespace; 0 if that is not known.
+  uint32_t space;
+  // The index, and the values of the key that is locked in it; null: it is the table that is locked.
+  const char *index;
+  const char *key;
+} varve_lock_info;
+
+// Receives a lock that is waited for, and one that is in its way; null: it is granted at this moment.
+typedef void (*varve_lock_wait_fn)(void *context,
+                                   const struct varve_lock_info *wanted,
+                                   const struct varve_lock_info *blocking);
+
+// What a session has to say of itself among the lines about its transaction. The texts need not outlive the
+// next call, nor that of the engine.
+typedef struct varve_session_text {
+  // For so long its transaction runs.
+  uint64_t active_seconds;
+  // What it is doing, in a word or two; may be empty.
+  const char *operation;
+  // Whole lines, which come before and after that about its locks.
+  const char *before;
+  const char *after;
+} varve_session_text;
+
+// Says what there is to say of a session. False: nothing.
+typedef bool (*varve_session_fn)(void *context, uint64_t session, struct varve_session_text *out);
 
 #ifdef __cplusplus
 extern "C" {
@@ -1231,10 +1313,6 @@ enum varve_code varve_db_metrics(const struct varve_db *db, varve_metric_fn each
 // Hands every undo tablespace to `each`, by number.
 enum varve_code varve_db_undo_tablespaces(const struct varve_db *db, varve_undo_tablespace_fn each, void *context);
 
-// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last
-// deadlock, lock waits, what holds purge back.
-enum varve_code varve_db_report(const struct varve_db *db, varve_text_fn each, void *context);
-
 // Opens a table.
 enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);
 
@@ -1312,6 +1390,31 @@ enum varve_code varve_table_check(const struct varve_table *table,
                                   varve_text_fn each,
                                   void *context,
                                   uint64_t *rows);
+
+// Whose this session's transactions are, for lists of transactions: a number other than 0 that the caller
+// chooses. From its next transaction on.
+void varve_txn_set_session(const struct varve_txn *txn, uint64_t session);
+
+// Hands every running transaction to `each`, those of the engine itself included.
+enum varve_code varve_db_transactions(const struct varve_db *db, varve_transaction_fn each, void *context);
+
+// Hands each lock that is waited for to `each`, once for every other one that is in its way: those that are
+// held, and if none is held, those that were asked for before it.
+enum varve_code varve_db_lock_waits(const struct varve_db *db, varve_lock_wait_fn each, void *context);
+
+// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last
+// deadlock, lock waits, what holds purge back, each transaction. `session` is asked about the sessions of
+// transactions, with a context of its own.
+enum varve_code varve_db_report(const struct varve_db *db,
+                                varve_session_fn session,
+                                void *sessions,
+                                varve_text_fn each,
+                                void *context);
+
+// Has the report of the last deadlock say what the sessions of its members were doing, those of which nobody
+// has said it yet. To be called by who got VARVE_DEADLOCK, before it rolls back: until then the others wait
+// for it.
+enum varve_code varve_db_describe_deadlock(const struct varve_db *db, varve_session_fn session, void *context);
 
 // Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of
 // them. Values are not given back by a rollback, and never given twice, also after a crash.

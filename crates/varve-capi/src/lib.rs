@@ -17,7 +17,8 @@
 //! - `progress`: how far calls that take long have come.
 //! - `value_source`: values that the engine asks for when it makes a row by itself.
 //! - `statistics`: what is known of tables, to be stored by the caller.
-//! - `status`: metrics, undo tablespaces, texts for people.
+//! - `status`: metrics, undo tablespaces.
+//! - `transactions`: those that run, who waits for whom, texts for people.
 //!
 //! - **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
 //!   `VARVE_POISONED`.
@@ -45,6 +46,7 @@ mod rows;
 pub mod statistics;
 pub mod status;
 pub mod table;
+pub mod transactions;
 pub mod txn;
 pub mod value;
 pub mod value_source;

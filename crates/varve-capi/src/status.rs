@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_void};
 
 use varve::MetricKind;
 
-use crate::database::{tell, varve_db, varve_text_fn};
+use crate::database::varve_db;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 
@@ -143,28 +143,6 @@ pub unsafe extern "C" fn varve_db_undo_tablespaces(
             };
             // SAFETY: CAPI-2; the texts outlive the call.
             unsafe { each(context, &out) };
-        }
-        Ok(VARVE_OK)
-    })
-}
-
-/// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last
-/// deadlock, lock waits, what holds purge back.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_db_report(
-    db: *const varve_db,
-    each: varve_text_fn,
-    context: *mut c_void,
-) -> varve_code {
-    // SAFETY: CAPI-2.
-    let db = unsafe { &*db };
-    guard(&db.0, || {
-        for (title, lines) in db.0.report() {
-            // SAFETY: CAPI-2.
-            unsafe {
-                tell(each, context, title);
-                tell(each, context, &lines);
-            }
         }
         Ok(VARVE_OK)
     })

@@ -47,6 +47,8 @@ pub(crate) struct State {
     /// Of the same ones.
     watch: Option<Watch>,
     sort_directory: Option<PathBuf>,
+    /// Whose they are, for lists of transactions; 0: nobody has said.
+    pub(crate) session: u64,
 }
 
 impl State {
@@ -216,6 +218,7 @@ pub unsafe extern "C" fn varve_txn_open(
                 interrupt,
                 watch: None,
                 sort_directory: None,
+                session: 0,
             }),
         };
         // SAFETY: CAPI-2.
@@ -267,6 +270,7 @@ pub unsafe extern "C" fn varve_txn_begin(
         }
         let mut t = txn.db.begin(chosen("isolation", isolation)?.into());
         t.set_interrupt(state.interrupt.clone());
+        t.set_session(state.session);
         if txn.locking == varve_table_locks::VARVE_TABLES_LOCKED_BY_CALLER {
             t.trust_metadata_locks();
         }

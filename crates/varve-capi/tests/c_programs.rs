@@ -64,6 +64,11 @@ fn compile_and_run(program: &str) {
     check(program, Command::new(&exe).arg(&data).output().unwrap());
 }
 
+#[test]
+fn lists_of_transactions_and_waits() {
+    compile_and_run("transactions");
+}
+
 /// CAPI-2: also with null where a pointer may be null.
 #[test]
 fn rows_through_the_c_interface() {

@@ -96,17 +96,18 @@ mod undo;
 
 pub use base::{
     BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, Phase, Progress, ReferenceError,
-    Result, SpaceId, TableId, TrxId, Watch, Xid,
+    Result, SpaceId, TableId, TrxId, TrxNo, Watch, Xid,
 };
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
-    Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus,
-    PreparedRedefinition, RedefinitionWaits, Reference, ReferencedParent, Row, Rows, Table,
-    TableExport, UndoTablespace,
+    Database, FromValue, LockInfo, LockWaitInfo, Metric, MetricKind, Options, PoolDumpOptions,
+    PoolDumpStatus, PreparedRedefinition, RedefinitionWaits, Reference, ReferencedParent, Row,
+    Rows, Table, TableExport, TransactionInfo, TransactionState, UndoTablespace, ViewInfo,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;
 pub use io::FlushMethod;
+pub use lock::SessionText;
 pub use recovery::Progress as RecoveryProgress;
 pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,

@@ -56,7 +56,7 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     let mut reader = db.begin(Isolation::RepeatableRead);
     reader.take_snapshot();
     let first = reader.current_view().unwrap().number().0;
-    assert_eq!(count(db, "---TRANSACTION that has written nothing\n"), 1);
+    assert_eq!(count(db, "---TRANSACTION 281"), 1);
     assert_eq!(count(db, &view_line(&reader, first)), 1);
 
     // One that writes before the next view opens is what that does not see.
@@ -66,7 +66,9 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     assert_eq!(
         count(
             db,
-            &format!("---TRANSACTION {id}, ACTIVE\nundo log entries 1\n")
+            &format!(
+                "---TRANSACTION {id}, ACTIVE\n2 lock struct(s), heap size 100, 1 row lock(s), undo log entries 1\n"
+            )
         ),
         1
     );
@@ -77,11 +79,11 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     change(&mut late, table, 2).unwrap();
     change(&mut late, table, 3).unwrap();
     let text = format!(
-        "---TRANSACTION {}, ACTIVE\nundo log entries 2\n{view}",
+        "---TRANSACTION {}, ACTIVE\n3 lock struct(s), heap size 200, 2 row lock(s), undo log entries 2\n{view}",
         late.id().unwrap()
     );
     assert_eq!(count(db, &text), 1);
-    assert_eq!(count(db, "---TRANSACTION that has written nothing\n"), 1);
+    assert_eq!(count(db, "---TRANSACTION 281"), 1);
 
     // The reader holds back what is committed now.
     writer.commit().unwrap();
@@ -247,7 +249,7 @@ fn waits_deadlocks_and_old_views_are_told_by_name() {
         let waits = lines(&db, "LOCK WAITS");
         for part in [
             format!("transaction {heavy_id} has waited"),
-            "table shop/stock, index PRIMARY".to_string(),
+            "index PRIMARY of table `shop`.`stock`".to_string(),
             format!("held by transaction {light_id}"),
         ] {
             assert!(waits.contains(&part), "{part} is missing: {waits}");
@@ -258,14 +260,24 @@ fn waits_deadlocks_and_old_views_are_told_by_name() {
         waiting.join().unwrap().unwrap();
     });
     let deadlock = lines(&db, "LATEST DETECTED DEADLOCK");
-    let rolled_back = deadlock.lines().find(|l| l.contains("it was rolled back"));
-    let rolled_back = rolled_back.unwrap_or_else(|| panic!("{deadlock}"));
+    let members: Vec<_> = deadlock.split("*** (").skip(1).collect();
+    let [first, second] = members[..] else {
+        panic!("{deadlock}")
+    };
     assert!(
-        rolled_back.starts_with(&format!("transaction {light_id}, 2 changes and locks")),
+        first.starts_with(&format!(
+            "1) TRANSACTION:\nTRANSACTION {light_id}, ACTIVE\nLOCK WAIT 2 changes and locks\n"
+        )),
         "{deadlock}"
     );
     assert!(
-        deadlock.contains(&format!("transaction {heavy_id}, 6 changes and locks")),
+        second.starts_with(&format!(
+            "2) TRANSACTION:\nTRANSACTION {heavy_id}, ACTIVE\nLOCK WAIT 6 changes and locks\n"
+        )),
+        "{deadlock}"
+    );
+    assert!(
+        second.ends_with("key 0\n\n*** WE ROLL BACK TRANSACTION (1)\n"),
         "{deadlock}"
     );
     let oldest = lines(&db, "OLDEST VIEW AND TRANSACTION");

@@ -18,6 +18,7 @@ use varve_capi::prepared::*;
 use varve_capi::redefinition::*;
 use varve_capi::status::*;
 use varve_capi::table::*;
+use varve_capi::transactions::*;
 use varve_capi::txn::*;
 use varve_capi::value::varve_value;
 
@@ -260,13 +261,37 @@ impl Session<'_, '_> {
         unsafe extern "C" fn text(_: *mut c_void, _: *const c_char) {}
         unsafe extern "C" fn counter(_: *mut c_void, _: *const c_char, _: u64) {}
         unsafe extern "C" fn told(_: *mut c_void) {}
+        unsafe extern "C" fn transaction(_: *mut c_void, _: *const varve_transaction) {}
+        unsafe extern "C" fn wait(
+            _: *mut c_void,
+            _: *const varve_lock_info,
+            _: *const varve_lock_info,
+        ) {
+        }
+        unsafe extern "C" fn session(_: *mut c_void, n: u64, out: *mut varve_session_text) -> bool {
+            let text = c"it".as_ptr();
+            let said = varve_session_text {
+                active_seconds: n,
+                operation: text,
+                before: text,
+                after: text,
+            };
+            // SAFETY: the engine's own.
+            unsafe { out.write(said) };
+            n % 2 == 1
+        }
         let xid = self.xid();
         // SAFETY: as for `run`.
         unsafe {
             ok(match self.input.below(16) {
                 0 => varve_db_tables(self.db, text, null_mut()),
                 1 => varve_db_status(self.db, counter, null_mut()),
-                2 => varve_db_report(self.db, text, null_mut()),
+                2 => {
+                    ok(varve_db_transactions(self.db, transaction, null_mut()));
+                    ok(varve_db_lock_waits(self.db, wait, null_mut()));
+                    ok(varve_db_describe_deadlock(self.db, session, null_mut()));
+                    varve_db_report(self.db, session, null_mut(), text, null_mut())
+                }
                 3 => varve_db_commit_prepared(self.db, &xid),
                 4 => varve_db_rollback_prepared(self.db, &xid),
                 5 => varve_db_notify_durable(self.db, told, null_mut()),

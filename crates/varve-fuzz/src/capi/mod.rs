@@ -35,6 +35,7 @@ use varve_capi::error::{varve_code, varve_last_error};
 use varve_capi::foreign::varve_foreign_key_checks;
 use varve_capi::prepared::*;
 use varve_capi::table::*;
+use varve_capi::transactions::varve_txn_set_session;
 use varve_capi::txn::*;
 use varve_capi::value::varve_value;
 use varve_capi::value_source::varve_value_source;
@@ -268,6 +269,8 @@ impl Session<'_, '_> {
         // SAFETY: as for `run`.
         let code = unsafe { varve_txn_open(self.db, MaybeUninit::new(locking), &mut txn) };
         assert_eq!(ok(code), VARVE_OK);
+        // SAFETY: as for `run`.
+        unsafe { varve_txn_set_session(txn, 1) };
         if self.input.bool() {
             // SAFETY: as for `run`.
             unsafe { varve_txn_set_value_source(txn, &value_source()) };

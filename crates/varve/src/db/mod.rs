@@ -5,6 +5,7 @@ mod export;
 mod foreign;
 #[cfg(feature = "internals")]
 mod internals;
+mod key_text;
 mod load;
 mod metrics;
 mod open;
@@ -16,6 +17,7 @@ mod redefine;
 mod report;
 mod statistics;
 mod table_load;
+mod transactions;
 mod typed;
 mod undo_directory;
 mod undo_tablespaces;
@@ -32,6 +34,7 @@ use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
+use crate::lock::SessionText;
 use crate::purge::Purge;
 use crate::recovery::{Indexer, Progress as RecoveryProgress, Recovery};
 use crate::redo::LogWriter;
@@ -53,6 +56,7 @@ pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
 pub use redefine::{PreparedRedefinition, RedefinitionWaits};
+pub use transactions::{LockInfo, LockWaitInfo, TransactionInfo, TransactionState, ViewInfo};
 pub use typed::{FromValue, Row, Rows};
 pub(crate) use undo_directory::recorded as recorded_undo_directory;
 pub use undo_tablespaces::UndoTablespace;
@@ -454,8 +458,33 @@ impl Database {
     /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to
     /// read.
     pub fn report(&self) -> Vec<(&'static str, String)> {
+        self.report_with(|_| None)
+    }
+
+    /// The same with what `session` says of the sessions that transactions belong to, by their numbers.
+    pub fn report_with(
+        &self,
+        session: impl Fn(u64) -> Option<SessionText>,
+    ) -> Vec<(&'static str, String)> {
         let recovery = self.inner.recovery.progress();
-        report::sections(&self.inner.core, &self.inner.flushed, recovery)
+        report::sections(&self.inner.core, &self.inner.flushed, recovery, &session)
+    }
+
+    /// All running transactions, those of the engine itself included, in the order in which they began on
+    /// each processor.
+    pub fn transactions(&self) -> Vec<TransactionInfo> {
+        transactions::list(&self.inner.core)
+    }
+
+    /// Who waits for which lock, and who is in the way; those that have waited longest come first.
+    pub fn lock_waits(&self) -> Vec<LockWaitInfo> {
+        transactions::lock_waits(&self.inner.core)
+    }
+
+    /// Has the report of the last deadlock say what its members' sessions were doing, by their numbers. To be
+    /// called by who got [`Error::Deadlock`], before it rolls back: until then the others wait for it.
+    pub fn describe_deadlock(&self, session: impl Fn(u64) -> Option<SessionText>) {
+        self.inner.core.locks.describe_deadlock(session);
     }
 
     pub fn dir(&self) -> &Path {

@@ -2,17 +2,18 @@
 //! is and what keeps it from going on, and each transaction. In InnoDB's words where it has some. For people:
 //! nothing but a test that looks for words should read it.
 
-use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use crate::base::{TrxId, TrxNo};
+use crate::base::TrxNo;
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::history::{Amount, HISTORY_FILE};
-use crate::lock::{LockDescription, LockStatus, LockTarget};
+use crate::lock::{DeadlockMember, LockOwner, LockStatus, SessionText};
 use crate::recovery::Progress;
-use crate::txn::{Core, IdState, OpenView};
+use crate::txn::Core;
+
+use super::transactions::{self, LockInfo, TransactionInfo, TransactionState, ViewInfo};
 
 /// Members of the history store, the oldest ones.
 const MEMBERS_SHOWN: usize = 10;
@@ -20,7 +21,14 @@ const MEMBERS_SHOWN: usize = 10;
 /// A title and its lines.
 pub type Section = (&'static str, String);
 
-pub fn sections(core: &Core, flushed: &FlushCounters, recovery: Progress) -> Vec<Section> {
+type Sessions<'a> = &'a dyn Fn(u64) -> Option<SessionText>;
+
+pub fn sections(
+    core: &Core,
+    flushed: &FlushCounters,
+    recovery: Progress,
+    sessions: Sessions<'_>,
+) -> Vec<Section> {
     let locks = core.locks.status();
     let write = |f: fn(&mut String, &Core, &LockStatus) -> fmt::Result| {
         let mut text = String::new();
@@ -34,7 +42,10 @@ pub fn sections(core: &Core, flushed: &FlushCounters, recovery: Progress) -> Vec
         ("HISTORY STORE", write(history_store)),
         ("UNDO TABLESPACE TRUNCATION", write(truncation)),
         ("RECOVERY", recovering(recovery)),
-        ("TRANSACTIONS", write(transactions)),
+        (
+            "TRANSACTIONS",
+            text(|out| transactions(out, core, sessions)),
+        ),
         ("LOG", text(|out| log(out, core, flushed))),
         (
             "BUFFER POOL AND MEMORY",
@@ -118,26 +129,39 @@ fn buffer_pool(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::R
     writeln!(out, "Pages written by cause: {}", written.join(", "))
 }
 
+/// About as InnoDB writes it. Each member waited for the next one, the last for the first.
 fn deadlock(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
     let Some(deadlock) = &locks.last_deadlock else {
         return writeln!(out, "none since the database was opened");
     };
     let ago = SystemTime::now().duration_since(deadlock.when);
     writeln!(out, "{} seconds ago", ago.unwrap_or_default().as_secs())?;
-    for member in &deadlock.members {
-        let end = match member.victim {
-            true => "; it was rolled back",
-            false => "",
-        };
-        writeln!(
+    let tables = core.tables.all_open();
+    for (n, member) in deadlock.members.iter().enumerate() {
+        let DeadlockMember {
+            owner,
+            weight,
+            wants,
+            session,
+            ..
+        } = member;
+        writeln!(out, "*** ({}) TRANSACTION:", n + 1)?;
+        write!(
             out,
-            "{}, {} changes and locks, waited for {}{end}",
-            Trx(member.trx),
-            member.weight,
-            Lock(core, &member.wants)
+            "TRANSACTION {}, ACTIVE",
+            transactions::number_of(owner)
         )?;
+        let session = write_active(out, session.clone())?;
+        writeln!(out, "LOCK WAIT {weight} changes and locks")?;
+        write!(out, "{}", session.after)?;
+        writeln!(out, "*** WAITING FOR THIS LOCK TO BE GRANTED:")?;
+        let lock = transactions::lock_info(core, &tables, owner, &wants.target, wants.mode);
+        writeln!(out, "{}\n", Lock(&lock))?;
     }
-    Ok(())
+    match deadlock.members.iter().position(|member| member.victim) {
+        Some(victim) => writeln!(out, "*** WE ROLL BACK TRANSACTION ({})", victim + 1),
+        None => Ok(()),
+    }
 }
 
 fn waits(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
@@ -149,21 +173,21 @@ fn waits(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
     if locks.waiting.is_empty() {
         return writeln!(out, "nobody waits");
     }
+    let tables = core.tables.all_open();
     for wait in &locks.waiting {
+        let wants = &wait.wants;
+        let lock = transactions::lock_info(core, &tables, &wait.owner, &wants.target, wants.mode);
         write!(
             out,
             "{} has waited {:.1} seconds for {}",
-            Trx(wait.trx),
+            Trx(&wait.owner),
             wait.waited.as_secs_f64(),
-            Lock(core, &wait.wants)
+            Lock(&lock)
         )?;
-        let holders: Vec<_> = wait
-            .holders
-            .iter()
-            .map(|id| Trx(Some(*id)).to_string())
-            .collect();
+        let holders = wait.holders.iter().map(|(owner, _)| Trx(owner).to_string());
+        let holders: Vec<_> = holders.collect();
         match holders.is_empty() {
-            true => writeln!(out, "; the holders have written nothing")?,
+            true => writeln!(out, "; it gets it now")?,
             false => writeln!(out, "; held by {}", holders.join(", "))?,
         }
     }
@@ -295,7 +319,7 @@ fn recovering(progress: Progress) -> String {
     format!("the last start has read {redo_bytes} bytes of redo; {done}\n")
 }
 
-fn transactions(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
+fn transactions(out: &mut String, core: &Core, sessions: Sessions<'_>) -> fmt::Result {
     writeln!(out, "Trx id counter {}", core.sys.next_id())?;
     writeln!(
         out,
@@ -305,40 +329,92 @@ fn transactions(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
         core.purge_progress.state().name()
     )?;
     writeln!(out, "History list length {}", core.undo.history_len())?;
-    writeln!(out, "LIST OF TRANSACTIONS:")?;
-    let mut views = core.sys.views();
-    views.sort_unstable_by_key(|view| view.number);
-    // A view's transaction may have ended meanwhile, or this one begun: each line is true by itself.
-    let changes: HashMap<_, _> = core.locks.writers().into_iter().collect();
-    for (id, state) in core.sys.unfinished() {
-        let state = match state {
-            IdState::Prepared => "ACTIVE (PREPARED)",
-            IdState::Committing { .. } => "COMMITTING",
-            _ => "ACTIVE",
+    writeln!(out, "LIST OF TRANSACTIONS FOR EACH SESSION:")?;
+    let waits = transactions::lock_waits(core);
+    for trx in transactions::list(core) {
+        let session = match trx.session {
+            0 => None,
+            session => sessions(session),
         };
-        writeln!(out, "---TRANSACTION {id}, {state}")?;
-        if let Some(changes) = changes.get(&id).filter(|n| **n > 0) {
-            writeln!(out, "undo log entries {changes}")?;
+        transaction(out, &trx, session)?;
+        if let Some((id, waited)) = &trx.waits {
+            writeln!(
+                out,
+                "------- TRX HAS BEEN WAITING {} SEC FOR THIS LOCK TO BE GRANTED:",
+                waited.as_secs()
+            )?;
+            if let Some(wait) = waits.iter().find(|wait| wait.wanted.id == *id) {
+                writeln!(out, "{} waiting", Lock(&wait.wanted))?;
+            }
+            writeln!(out, "------------------")?;
         }
-        for view in views.extract_if(.., |view| view.own == Some(id)) {
-            write_view(out, &view)?;
-        }
-    }
-    for view in &views {
-        writeln!(out, "---TRANSACTION that has written nothing")?;
-        write_view(out, view)?;
     }
     Ok(())
 }
 
-fn write_view(out: &mut String, view: &OpenView) -> fmt::Result {
-    let OpenView {
+fn transaction(
+    out: &mut String,
+    trx: &TransactionInfo,
+    session: Option<SessionText>,
+) -> fmt::Result {
+    let state = match trx.state {
+        _ if trx.prepared => "ACTIVE (PREPARED)",
+        TransactionState::Committing => "COMMITTING",
+        _ => "ACTIVE",
+    };
+    write!(out, "---TRANSACTION {}, {state}", trx.number)?;
+    let session = write_active(out, session)?;
+    match trx.state {
+        TransactionState::LockWait => write!(out, "LOCK WAIT ")?,
+        TransactionState::RollingBack => write!(out, "ROLLING BACK ")?,
+        TransactionState::Running | TransactionState::Committing => {}
+    }
+    write!(
+        out,
+        "{} lock struct(s), heap size {}, {} row lock(s)",
+        trx.locks, trx.lock_bytes, trx.rows_locked
+    )?;
+    match trx.changes {
+        0 => writeln!(out)?,
+        changes => writeln!(out, ", undo log entries {changes}")?,
+    }
+    write!(out, "{}", session.after)?;
+    trx.view
+        .as_ref()
+        .map_or(Ok(()), |view| write_view(out, view))
+}
+
+/// Ends the line about a transaction's state, and writes what comes before that about its locks.
+fn write_active(out: &mut String, session: Option<SessionText>) -> Result<SessionText, fmt::Error> {
+    let Some(session) = session else {
+        writeln!(out)?;
+        return Ok(SessionText::default());
+    };
+    write!(out, " {} sec", session.active.as_secs())?;
+    if !session.operation.is_empty() {
+        write!(out, " {}", session.operation)?;
+    }
+    write!(out, "\n{}", session.before)?;
+    Ok(session)
+}
+
+fn write_view(out: &mut String, view: &ViewInfo) -> fmt::Result {
+    let ViewInfo {
         number, sees_below, ..
     } = view;
     writeln!(
         out,
         "Trx read view will not see trx with id >= {number}, sees < {sees_below}"
-    )
+    )?;
+    match (view.in_history_store, view.pinned_history) {
+        (true, _) => writeln!(
+            out,
+            "the history store has {} versions of {} bytes that it needs",
+            view.pinned_versions, view.pinned_bytes
+        ),
+        (false, 0) => Ok(()),
+        (false, logs) => writeln!(out, "purge waits for it with {logs} undo logs"),
+    }
 }
 
 /// Everything that was committed with a lower number is purged.
@@ -349,34 +425,41 @@ fn purged_below(core: &Core) -> TrxNo {
     core.undo.oldest().map_or(limit, |oldest| oldest.min(limit))
 }
 
-struct Trx(Option<TrxId>);
+struct Trx<'a>(&'a LockOwner);
 
-impl fmt::Display for Trx {
+impl fmt::Display for Trx<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(id) => write!(f, "transaction {id}"),
-            None => write!(f, "a transaction that has written nothing"),
+        write!(f, "transaction {}", transactions::number_of(self.0))?;
+        match self.0.trx {
+            Some(_) => Ok(()),
+            None => write!(f, ", which has written nothing"),
         }
     }
 }
 
-/// A lock, with the names of table and index.
-struct Lock<'a>(&'a Core, &'a LockDescription);
+/// A lock, about as InnoDB writes it: keys are locked here, not places on pages.
+struct Lock<'a>(&'a LockInfo);
 
 impl fmt::Display for Lock<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lock(core, lock) = self;
-        let name = match &lock.target {
-            LockTarget::Table(table) => core.tables.name_of(*table),
-            LockTarget::Record { index, .. } | LockTarget::Insert { index, .. } => {
-                let tables = core.tables.all_open();
-                let found = tables.iter().find_map(|table| table.index(*index));
-                match found {
-                    Some(index) => format!("table {}, index {}", index.table, index.name),
-                    None => format!("index number {index} of a table that is not open"),
-                }
-            }
+        let lock = self.0;
+        let table = lock.table.replace('/', "`.`");
+        let (Some(index), Some(key)) = (&lock.index, &lock.key) else {
+            return write!(
+                f,
+                "TABLE LOCK table `{table}` trx id {} lock mode {}",
+                lock.transaction, lock.mode
+            );
         };
-        write!(f, "{lock} ({name})")
+        let space = lock.space.map_or(0, |space| space.0);
+        let (mode, what) = match lock.mode.strip_suffix(",GAP") {
+            Some(mode) => (mode, "locks gap before rec insert intention"),
+            None => (lock.mode, "locks rec but not gap"),
+        };
+        write!(
+            f,
+            "RECORD LOCKS space id {space} index {index} of table `{table}` trx id {} lock_mode {mode} {what}, key {key}",
+            lock.transaction
+        )
     }
 }

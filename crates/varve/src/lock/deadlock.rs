@@ -38,6 +38,7 @@ use std::time::{Instant, SystemTime};
 use super::manager::LockSys;
 use super::mode::TableMode;
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
+use super::shown::LockOwner;
 use super::status::{DeadlockMember, DeadlockReport};
 use crate::base::IndexId;
 
@@ -182,10 +183,11 @@ impl LockSys {
         let members = cycle.iter().filter_map(|key| {
             let wait = graph.waits.get(key)?;
             Some(DeadlockMember {
-                trx: wait.owner.trx(),
+                owner: LockOwner::of(&wait.owner),
                 weight: wait.owner.weight.load(Ordering::Relaxed),
                 wants: self.describe(&wait.wanted),
                 victim: *key == victim,
+                session: None,
             })
         });
         DeadlockReport {

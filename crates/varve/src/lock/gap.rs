@@ -268,6 +268,16 @@ impl GapTable {
         self.shards.iter().map(in_shard).sum()
     }
 
+    /// Tells of each pair of an owner and an index with intervals how much memory they take, about.
+    pub fn each_holder(&self, mut tell: impl FnMut(OwnerKey, usize)) {
+        for shard in &self.shards {
+            for gaps in shard.lock().values() {
+                let holders = gaps.holders.iter();
+                holders.for_each(|(owner, intervals)| tell(*owner, intervals.bytes()));
+            }
+        }
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -229,7 +229,11 @@ fn a_deadlock_between_a_gap_and_a_row_is_found() {
                 break waiting;
             }
         };
-        assert_eq!(waiting.holders, [TrxId(42)]);
+        let holders = waiting.holders.iter();
+        assert_eq!(
+            holders.map(|(owner, _)| owner.trx).collect::<Vec<_>>(),
+            [Some(TrxId(42))]
+        );
         assert_eq!(
             waiting.wants.to_string(),
             "insert intention, index 7, key 0x63"

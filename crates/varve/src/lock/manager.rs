@@ -35,6 +35,7 @@ use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::queue::{Answer, Waiter, Wakes};
 use super::range::{FEW_LOCKS, Met};
 use super::shard::{ShardCell, ShardGuard, Target};
+use super::shown::LockOwner;
 use super::status::Counters;
 use crate::base::sync::{AtomicU32, Mutex};
 use crate::base::{Error, IndexId, Result, TrxId};
@@ -95,7 +96,8 @@ pub(super) struct LockSys {
     ignores_ranges: AtomicBool,
 }
 
-type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>, BuildHasherDefault<IdHasher>>>>;
+pub(super) type Registry<K> =
+    CachePadded<Mutex<HashMap<K, Arc<Owner>, BuildHasherDefault<IdHasher>>>>;
 
 /// Hashes ids that the engine drew itself, so nobody chose them to collide.
 #[derive(Default)]
@@ -211,17 +213,6 @@ impl LockManager {
         owner.trx.store(id.0, Ordering::Relaxed);
         let before = self.inner.trxs_of(id).lock().insert(id, owner.clone());
         assert!(before.is_none(), "two lock owners for transaction {id}");
-    }
-
-    /// The transactions that have an id, unordered, with the undo records that they have written.
-    pub fn writers(&self) -> Vec<(TrxId, u64)> {
-        let mut writers = Vec::new();
-        for registry in &self.inner.trxs {
-            let registry = registry.lock();
-            let changes = |owner: &Arc<Owner>| owner.changes.load(Ordering::Relaxed);
-            writers.extend(registry.iter().map(|(id, owner)| (*id, changes(owner))));
-        }
-        writers
     }
 
     /// Locks a record, whether or not there is one with this key.
@@ -421,8 +412,15 @@ impl LockSys {
     }
 
     /// For messages.
-    pub fn trx_of(&self, key: OwnerKey) -> Option<TrxId> {
-        self.owners_of(key).lock().get(&key)?.trx()
+    pub fn owner_of(&self, key: OwnerKey) -> Option<LockOwner> {
+        self.owners_of(key)
+            .lock()
+            .get(&key)
+            .map(|owner| LockOwner::of(owner))
+    }
+
+    pub(super) fn owners(&self) -> &[Registry<OwnerKey>] {
+        &self.owners
     }
 
     /// The shard and the hash within it.

@@ -13,6 +13,7 @@
 //! | tables.rs | locks of tables, and noted intents |
 //! | release.rs | giving up many at once |
 //! | deadlock.rs | the waits-for graph and its cycles |
+//! | shown.rs | what a list of transactions says of each |
 //! | status.rs | counters and snapshots |
 //!
 //! A lock is not a latch: it protects rows, until the transaction ends, and its waits can end in an error.
@@ -44,6 +45,9 @@ mod range;
 mod range_tests;
 mod release;
 mod shard;
+mod shown;
+#[cfg(all(test, not(loom)))]
+mod shown_tests;
 mod status;
 mod tables;
 #[cfg(all(test, not(loom)))]
@@ -52,6 +56,8 @@ mod tests;
 pub use manager::{Acquired, LockManager, TrxLocks, Wait};
 pub use mode::{Mode, TableMode};
 pub use range::LastRow;
+pub use shown::{LockAmount, LockOwner, Shown, ShownTransaction};
 pub use status::{
-    DeadlockMember, DeadlockReport, LockDescription, LockStats, LockStatus, LockTarget, LockWaiting,
+    DeadlockMember, DeadlockReport, LockDescription, LockStats, LockStatus, LockTarget,
+    LockWaiting, SessionText,
 };

@@ -17,6 +17,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::mode::{ModeSet, TableMode};
+use super::shown::Shown;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::{TableId, TrxId};
 
@@ -87,6 +88,7 @@ pub(super) struct Owner {
     pub spared: AtomicBool,
     /// Undo records that the transaction has written. Relaxed: shown, nothing else.
     pub changes: AtomicU64,
+    pub shown: Shown,
     pub shared: Mutex<Shared>,
     wait: Mutex<WaitSlot>,
     woken: Condvar,
@@ -100,6 +102,7 @@ impl Owner {
             weight: AtomicU64::new(0),
             spared: AtomicBool::new(false),
             changes: AtomicU64::new(0),
+            shown: Shown::default(),
             shared: Mutex::new(Shared::default()),
             wait: Mutex::new(WaitSlot {
                 seq: 0,

@@ -84,6 +84,24 @@ impl Queue {
             .all(|g| g.owner == owner || !g.modes.conflicts_with(mode))
     }
 
+    /// Who keeps a waiter from this mode, with a mode that does: the holders, and if none does, the waiters
+    /// before it. For people.
+    pub fn in_the_way(&self, waiter: OwnerKey, mode: TableMode) -> Vec<(OwnerKey, TableMode)> {
+        let holders = self.grants.iter().filter(|g| g.owner != waiter);
+        let found: Vec<_> = holders
+            .filter_map(|g| {
+                let strongest = g.modes.iter().filter(|m| m.conflicts_with(mode)).last();
+                Some((g.owner, strongest?))
+            })
+            .collect();
+        if !found.is_empty() {
+            return found;
+        }
+        let before = self.waiters().take_while(|w| w.owner.key != waiter);
+        let before = before.filter(|w| w.mode.conflicts_with(mode));
+        before.map(|w| (w.owner.key, w.mode)).collect()
+    }
+
     pub fn request(&mut self, owner: OwnerKey, mode: TableMode) -> Answer {
         if self.conflicts(owner, mode) {
             Answer::Blocked

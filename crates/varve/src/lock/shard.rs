@@ -216,6 +216,15 @@ impl Shard {
         slot
     }
 
+    /// All queues, unordered, with what is locked.
+    pub fn iter(&self) -> impl Iterator<Item = (Target<'_>, &Queue)> {
+        let heads = self
+            .slots_by_hash
+            .iter()
+            .map(|slot| &self.entries[*slot as usize]);
+        heads.map(|head| (head.target(), &head.queue))
+    }
+
     pub fn queue(&self, slot: u32) -> &Queue {
         &self.entries[slot as usize].queue
     }

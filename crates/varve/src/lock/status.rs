@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use super::deadlock::Wanted;
 use super::manager::{LockManager, LockSys};
 use super::mode::TableMode;
-use super::owner::OwnerKey;
 use super::shard::Target;
-use crate::base::{IndexId, TableId, TrxId};
+use super::shown::LockOwner;
+use crate::base::{IndexId, TableId};
 
 /// Touched only by requests that wait.
 #[derive(Default)]
@@ -93,22 +93,35 @@ impl fmt::Display for LockDescription {
 /// A transaction that waits.
 #[derive(Clone, Debug)]
 pub struct LockWaiting {
-    /// `None`: it has written nothing yet.
-    pub trx: Option<TrxId>,
+    pub owner: LockOwner,
     pub wants: LockDescription,
     pub waited: Duration,
-    /// Those with an id among the transactions that hold what it waits for.
-    pub holders: Vec<TrxId>,
+    /// Those that are in the way, with the mode that is.
+    pub holders: Vec<(LockOwner, TableMode)>,
+}
+
+/// What a session has to say of itself among the lines about its transaction.
+#[derive(Clone, Debug, Default)]
+pub struct SessionText {
+    /// Since when its transaction runs.
+    pub active: Duration,
+    /// What it is doing, in a word or two; may be empty.
+    pub operation: String,
+    /// Whole lines, which come before and after that about its locks.
+    pub before: String,
+    pub after: String,
 }
 
 /// A member of a deadlock.
 #[derive(Clone, Debug)]
 pub struct DeadlockMember {
-    pub trx: Option<TrxId>,
+    pub owner: LockOwner,
     pub weight: u64,
     pub wants: LockDescription,
     /// It was told to roll back.
     pub victim: bool,
+    /// What somebody who knows its session has said of it (`LockManager::describe_deadlock`).
+    pub session: Option<SessionText>,
 }
 
 /// Each member waits for the next, the last for the first.
@@ -142,6 +155,31 @@ impl LockManager {
         }
     }
 
+    /// Has `describe` say what the sessions of the last deadlock's members do, those of which nobody has said
+    /// it yet. A victim calls this before it rolls back: until then the others wait for it, in the statement
+    /// that ran into the deadlock. No mutex is held meanwhile.
+    pub fn describe_deadlock(&self, describe: impl Fn(u64) -> Option<SessionText>) {
+        let inner = &self.inner;
+        let Some(mut report) = inner.graph.lock().last_deadlock.clone() else {
+            return;
+        };
+        let unknown = report.members.iter_mut().filter(|m| m.session.is_none());
+        for member in unknown.filter(|m| m.owner.session != 0) {
+            member.session = describe(member.owner.session);
+        }
+        let mut graph = inner.graph.lock();
+        let of =
+            |report: &DeadlockReport| (report.when, report.members.first().map(|m| m.owner.number));
+        // It may be another one by now.
+        if let Some(last) = graph
+            .last_deadlock
+            .as_mut()
+            .filter(|last| of(last) == of(&report))
+        {
+            *last = report;
+        }
+    }
+
     /// Takes every shard's mutex once, and the graph's.
     pub fn status(&self) -> LockStatus {
         let inner = &self.inner;
@@ -151,10 +189,10 @@ impl LockManager {
             .waits
             .values()
             .map(|wait| LockWaiting {
-                trx: wait.owner.trx(),
+                owner: LockOwner::of(&wait.owner),
                 wants: inner.describe(&wait.wanted),
                 waited: wait.since.elapsed(),
-                holders: inner.holders(wait.owner.key, &wait.wanted),
+                holders: inner.in_the_way(wait.owner.key, &wait.wanted),
             })
             .collect();
         waiting.sort_by_key(|w| std::cmp::Reverse(w.waited));
@@ -188,20 +226,5 @@ impl LockSys {
             },
         };
         LockDescription { target, mode }
-    }
-
-    fn holders(&self, waiter: OwnerKey, wanted: &Wanted) -> Vec<TrxId> {
-        let keys: Vec<_> = match wanted {
-            Wanted::Lock { at, .. } => {
-                let shard = self.shards[at.shard as usize].lock();
-                let grants = shard.queue(at.slot).grants();
-                grants.iter().map(|g| g.owner).collect()
-            }
-            Wanted::Insert { index, key } => self.gaps.blockers(waiter, *index, key),
-        };
-        keys.into_iter()
-            .filter(|key| *key != waiter)
-            .filter_map(|key| self.trx_of(key))
-            .collect()
     }
 }

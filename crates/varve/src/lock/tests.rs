@@ -12,7 +12,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::Mode::{Exclusive, Shared};
-use super::{Acquired, LockManager, LockTarget, Mode, TableMode, TrxLocks, Wait};
+use super::{Acquired, LockManager, Mode, TableMode, TrxLocks, Wait};
 use crate::base::{Error, IndexId, Result, TableId, TrxId};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -489,52 +489,6 @@ fn a_deadlock_between_a_row_and_a_table_is_found() {
     assert_eq!(lock(&m, &a, b"row", Exclusive).unwrap(), Acquired::New);
     assert!(matches!(ddl.join().unwrap(), Err(Error::Deadlock)));
     drop(a);
-    assert_all_free(&m);
-}
-
-/// DEAD-3: the queue of a wait that is told of is there.
-#[test]
-fn status_says_who_waits_for_whom() {
-    let m = LockManager::new();
-    let holder = m.owner();
-    m.set_trx(&holder, TrxId(41));
-    assert!(m.convert_implicit(TrxId(41), INDEX, &[0xab, 1]));
-    assert!(!m.convert_implicit(TrxId(42), INDEX, &[0xab, 1]));
-    let waiter = thread::spawn({
-        let m = m.clone();
-        move || {
-            let l = m.owner();
-            m.set_trx(&l, TrxId(43));
-            lock(&m, &l, &[0xab, 1], Exclusive).unwrap();
-            m.release_all(&l);
-        }
-    });
-    until_waiting(&m, 1);
-    let status = loop {
-        let status = m.status();
-        if !status.waiting.is_empty() {
-            break status;
-        }
-    };
-    let waiting = &status.waiting[0];
-    assert_eq!(
-        (waiting.trx, &waiting.holders[..]),
-        (Some(TrxId(43)), &[TrxId(41)][..])
-    );
-    assert_eq!(
-        waiting.wants.to_string(),
-        "record lock, index 7, mode X, key 0xab01"
-    );
-    assert!(matches!(
-        &waiting.wants.target,
-        LockTarget::Record { index: INDEX, .. }
-    ));
-    m.release_all(&holder);
-    waiter.join().unwrap();
-    assert!(
-        !m.convert_implicit(TrxId(41), INDEX, &[0xab, 1]),
-        "it has ended"
-    );
     assert_all_free(&m);
 }
 

@@ -57,6 +57,10 @@ pub struct TrxNumber(u64);
 
 impl TrxNumber {
     pub const NONE: TrxNumber = TrxNumber(0);
+
+    pub fn get(self) -> u64 {
+        self.0
+    }
 }
 
 /// Parts that no transaction uses. Each stripe's mutex is held for a push or pop.

@@ -15,6 +15,7 @@
 //!   poisoned.
 
 mod locks;
+mod reads;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ use super::value_source::ValueSource;
 use super::view::{ReadView, ViewPlace};
 
 /// What a transaction sees of others.
+#[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
     /// Reads see the newest version of each row, committed or not.
@@ -57,6 +59,18 @@ pub enum Isolation {
 }
 
 impl Isolation {
+    const ALL: [Isolation; 4] = [
+        Isolation::ReadUncommitted,
+        Isolation::ReadCommitted,
+        Isolation::RepeatableRead,
+        Isolation::Serializable,
+    ];
+
+    /// The one with this number as `u8`.
+    pub(crate) fn of(number: u8) -> Isolation {
+        Isolation::ALL[usize::from(number)]
+    }
+
     /// Locking reads lock the gaps that they pass, and keep the locks of rows that the statement did not
     /// want.
     pub fn locks_gaps(self) -> bool {
@@ -169,6 +183,7 @@ impl Transaction {
             scratch,
             view_place,
         } = parts;
+        locks.shown().begin(number.get(), isolation as u8);
         let lock_wait = core.settings.lock_wait_timeout();
         Transaction {
             core,
@@ -250,6 +265,10 @@ impl Transaction {
         let mut trx = Transaction::begin(core, Isolation::RepeatableRead);
         trx.id = Some(parked.undo.trx());
         trx.undo = Some(parked.undo);
+        parked
+            .locks
+            .shown()
+            .begin(trx.number.get(), trx.isolation as u8);
         trx.locks = Some(parked.locks);
         trx.claims = parked.claims;
         trx.changed = parked.changed;
@@ -296,6 +315,7 @@ impl Transaction {
     /// Changes the isolation level for what comes; a view that is open stays.
     pub fn set_isolation(&mut self, isolation: Isolation) {
         self.isolation = isolation;
+        self.locks().shown().set_isolation(isolation as u8);
     }
 
     /// The id, if the transaction has written.
@@ -406,51 +426,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Opens the read view now rather than at the first read (START TRANSACTION WITH CONSISTENT SNAPSHOT).
-    pub fn take_snapshot(&mut self) {
-        self.open_view();
-    }
-
-    /// Opens the read view if there is none.
-    pub(crate) fn open_view(&mut self) {
-        if self.view.is_none() {
-            let place = self.view_place.take();
-            let place = place.unwrap_or_else(|| self.core.sys.view_place());
-            self.view = Some(place.open(self.id));
-            self.read_epoch += 1;
-        }
-    }
-
-    fn close_view(&mut self) {
-        if let Some(view) = self.view.take() {
-            self.view_place = Some(view.close());
-        }
-    }
-
-    /// The view if one is open.
-    #[cfg(feature = "internals")]
-    pub fn current_view(&self) -> Option<&ReadView> {
-        self.view.as_ref()
-    }
-
-    /// Opens the view that plain reads go by, if the isolation level has them go by one.
-    pub(crate) fn open_read_view(&mut self) {
-        if self.isolation != Isolation::ReadUncommitted {
-            self.open_view();
-        }
-    }
-
-    /// While it stays the same, reads by the view give the same, but for the transaction's own changes.
-    pub(crate) fn read_epoch(&self) -> u64 {
-        self.read_epoch
-    }
-
-    /// The view that plain reads go by; `None` if they see the newest versions. `open_read_view` was called.
-    pub(crate) fn read_view(&self) -> Option<&ReadView> {
-        let by_view = self.isolation != Isolation::ReadUncommitted;
-        by_view.then(|| self.view.as_ref().expect("open_read_view was called"))
-    }
-
     /// Draws the id if this is the first write.
     pub(crate) fn writer(&mut self) -> Result<TrxId> {
         if let Some(id) = self.id {
@@ -526,8 +501,8 @@ impl Transaction {
             .inspect_err(|_| core.prepared.leave(xid))?;
         core.sys.prepare(id);
         self.state = TrxState::Prepared;
-        self.view = None;
-        core.make_durable(end)
+        self.drop_view();
+        self.core.make_durable(end)
     }
 
     /// Whether the transaction has changed temporary tables, which nobody else can use until it has ended.
@@ -650,6 +625,7 @@ impl Transaction {
     }
 
     fn roll_back_all(&mut self) -> Result<()> {
+        self.locks().shown().set_rolls_back();
         if let (TrxState::Prepared, Some(undo)) = (self.state, &mut self.undo) {
             // First: what is taken back by half must not be found prepared (UNDO-7).
             let xid = undo.xid().copied();
@@ -678,6 +654,7 @@ impl Transaction {
         stop: &AtomicBool,
         changes_left: &AtomicU64,
     ) -> Result<()> {
+        self.locks().shown().set_rolls_back();
         let left = super::rollback::roll_back_in_background(&mut self, stop, changes_left)?;
         self.end_rollback(&left)
     }
@@ -689,7 +666,7 @@ impl Transaction {
             return self.finish_rollback();
         }
         self.state = TrxState::LeftToNextStart;
-        self.view = None;
+        self.drop_view();
         self.tables.clear();
         self.read_tables.clear();
         self.claims.clear();
@@ -730,6 +707,7 @@ impl Transaction {
         self.changed.clear();
         self.end_statement();
         self.core.locks.release_all(self.locks());
+        self.locks().shown().end();
     }
 }
 
@@ -747,6 +725,7 @@ impl Transaction {
     fn park(&mut self) {
         if let (Some(mut undo), Some(locks)) = (self.undo.take(), self.locks.take()) {
             undo.release_hold();
+            locks.shown().set_session(0);
             let mut claims = std::mem::take(&mut self.claims);
             if !undo.has_temporary() {
                 // What was only read may be used by others.

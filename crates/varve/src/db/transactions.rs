@@ -1,0 +1,277 @@
+//! The transactions that run, what each pins, and who waits for whom: for people and for tables about them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::{IndexId, SpaceId, TrxId, TrxNo, fnv1a};
+use crate::catalog::OpenTable;
+use crate::history::Amount;
+use crate::lock::{
+    LockDescription, LockOwner, LockTarget, LockWaiting, ShownTransaction, TableMode,
+};
+use crate::txn::{Core, IdState, Isolation};
+
+use super::key_text::{hex, key_text};
+
+/// What a transaction is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransactionState {
+    /// It runs, or its user does something else.
+    Running,
+    LockWait,
+    RollingBack,
+    Committing,
+}
+
+/// A running transaction, as it is at the moment.
+#[derive(Clone, Debug)]
+pub struct TransactionInfo {
+    /// Tells it from all others: its id, or if it has written nothing a number from 2^48 on.
+    pub number: u64,
+    /// Its id, which it draws when it writes first.
+    pub id: Option<TrxId>,
+    /// As in [`Transaction::set_session`](crate::Transaction::set_session); 0: nobody's.
+    pub session: u64,
+    pub state: TransactionState,
+    /// Its coordinator decides.
+    pub prepared: bool,
+    pub isolation: Isolation,
+    /// Undo records that it has written, those that were rolled back to a savepoint included.
+    pub changes: u64,
+    /// Locks on rows, on tables, and indexes in which it has locked gaps; those on rows that it wrote are
+    /// among them only if somebody has waited for them.
+    pub locks: u64,
+    pub rows_locked: u64,
+    pub tables_locked: u64,
+    /// Memory of its locks, about.
+    pub lock_bytes: u64,
+    /// The lock that it waits for ([`LockInfo::id`]), and since when.
+    pub waits: Option<(String, Duration)>,
+    pub view: Option<ViewInfo>,
+}
+
+/// The open read view of a transaction, and what there is only because it is open.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewInfo {
+    /// It sees no id from here on, but its own, and no commit with a number from here on.
+    pub number: TrxNo,
+    /// It sees every id below.
+    pub sees_below: TrxId,
+    /// Purge goes on behind it: the history store has what it needs.
+    pub in_history_store: bool,
+    /// Undo logs of committed transactions that purge can't remove before the view is closed. Counted for the
+    /// oldest view that purge waits for; of others estimated from the numbers drawn since.
+    pub pinned_history: u64,
+    /// What the history store has that this view needs; others may need it, too.
+    pub pinned_versions: u64,
+    pub pinned_bytes: u64,
+}
+
+/// A lock that somebody waits for or is in the way with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockInfo {
+    /// Tells it from all others: whose it is, and what is locked.
+    pub id: String,
+    /// [`TransactionInfo::number`] of whose it is.
+    pub transaction: u64,
+    pub session: u64,
+    /// As InnoDB writes it: `S`, `X`, `S,GAP`, `X,GAP`, `IS`, `IX`, `AUTO_INC`.
+    pub mode: &'static str,
+    /// The table, as `schema/table`.
+    pub table: String,
+    pub space: Option<SpaceId>,
+    /// The index of a row or gap; `None` for a lock on the table.
+    pub index: Option<String>,
+    /// The values of the key that is locked, in the order of the index.
+    pub key: Option<String>,
+}
+
+/// A transaction waits for a lock.
+#[derive(Clone, Debug)]
+pub struct LockWaitInfo {
+    pub wanted: LockInfo,
+    pub waited: Duration,
+    /// What is in its way. If nobody holds it, it waits for its turn, behind these.
+    pub blocking: Vec<LockInfo>,
+}
+
+/// Numbers of transactions without an id begin here; no id is so large.
+const WITHOUT_ID: u64 = 1 << 48;
+
+/// As `TransactionInfo::number`.
+pub fn number_of(owner: &LockOwner) -> u64 {
+    owner.trx.map_or(WITHOUT_ID + owner.number, |id| id.0)
+}
+
+pub fn list(core: &Core) -> Vec<TransactionInfo> {
+    let states: HashMap<TrxId, IdState> = core.sys.unfinished().into_iter().collect();
+    let views: HashMap<TrxNo, TrxId> = (core.sys.views().into_iter())
+        .map(|view| (view.number, view.sees_below))
+        .collect();
+    let members: Vec<TrxNo> = core
+        .history
+        .members()
+        .into_iter()
+        .map(|(no, _)| no)
+        .collect();
+    let describe = |shown: ShownTransaction| {
+        let id = shown.owner.trx;
+        let state = id.and_then(|id| states.get(&id));
+        let view = shown.view.and_then(|number| {
+            // It may have been closed meanwhile.
+            let sees_below = *views.get(&number)?;
+            Some(view_info(
+                core,
+                number,
+                sees_below,
+                members.contains(&number),
+            ))
+        });
+        TransactionInfo {
+            number: number_of(&shown.owner),
+            id,
+            session: shown.owner.session,
+            state: match state {
+                _ if shown.waits.is_some() => TransactionState::LockWait,
+                _ if shown.rolls_back => TransactionState::RollingBack,
+                Some(IdState::Committing { .. }) => TransactionState::Committing,
+                _ => TransactionState::Running,
+            },
+            prepared: matches!(state, Some(IdState::Prepared)),
+            isolation: Isolation::of(shown.isolation),
+            changes: shown.changes,
+            locks: shown.locks.count(),
+            rows_locked: shown.locks.records,
+            tables_locked: shown.locks.tables,
+            lock_bytes: shown.locks.bytes,
+            waits: shown
+                .waits
+                .map(|(wants, waited)| (lock_id(&shown.owner, &wants.target), waited)),
+            view,
+        }
+    };
+    core.locks
+        .transactions()
+        .into_iter()
+        .map(describe)
+        .collect()
+}
+
+fn view_info(core: &Core, number: TrxNo, sees_below: TrxId, is_member: bool) -> ViewInfo {
+    let store = core.history.store().filter(|_| is_member);
+    let kept = store.map_or(Amount::default(), |store| store.amount_for(number));
+    ViewInfo {
+        number,
+        sees_below,
+        in_history_store: is_member,
+        pinned_history: if is_member {
+            0
+        } else {
+            history_since(core, number)
+        },
+        pinned_versions: kept.versions,
+        pinned_bytes: kept.bytes,
+    }
+}
+
+/// Undo logs in the history with numbers from `view` on. If some are below, as many as there would be if the
+/// numbers were spread evenly.
+fn history_since(core: &Core, view: TrxNo) -> u64 {
+    let history = core.undo.history_len();
+    let next = core.sys.next_id();
+    match core.undo.oldest() {
+        None => 0,
+        Some(oldest) if view <= oldest => history,
+        Some(oldest) => {
+            let (since, all) = (
+                next.saturating_sub(view.0),
+                next.saturating_sub(oldest.0).max(1),
+            );
+            (u128::from(history) * u128::from(since) / u128::from(all)) as u64
+        }
+    }
+}
+
+pub fn lock_waits(core: &Core) -> Vec<LockWaitInfo> {
+    let tables = core.tables.all_open();
+    let describe = |wait: LockWaiting| {
+        let LockDescription { target, mode } = &wait.wants;
+        let blocking = wait.holders.iter();
+        LockWaitInfo {
+            wanted: lock_info(core, &tables, &wait.owner, target, *mode),
+            waited: wait.waited,
+            blocking: blocking
+                .map(|(owner, mode)| lock_info(core, &tables, owner, target, *mode))
+                .collect(),
+        }
+    };
+    core.locks
+        .status()
+        .waiting
+        .into_iter()
+        .map(describe)
+        .collect()
+}
+
+fn lock_id(owner: &LockOwner, target: &LockTarget) -> String {
+    let number = number_of(owner);
+    let hash = |key: &[u8]| fnv1a(key.iter().copied());
+    match target {
+        LockTarget::Table(table) => format!("{number}:{table}"),
+        LockTarget::Record { index, key } => format!("{number}:{index}:{:016x}", hash(key)),
+        LockTarget::Insert { index, key } => format!("{number}:{index}:gap:{:016x}", hash(key)),
+    }
+}
+
+/// `tables` are those that are open, as all are that have locks.
+pub fn lock_info(
+    core: &Core,
+    tables: &[Arc<OpenTable>],
+    owner: &LockOwner,
+    target: &LockTarget,
+    mode: TableMode,
+) -> LockInfo {
+    let found = |id: IndexId| {
+        let mut found = tables
+            .iter()
+            .filter_map(|table| Some((&**table, table.index(id)?)));
+        found.next()
+    };
+    let (table, index, key) = match target {
+        LockTarget::Table(id) => {
+            let table = tables.iter().find(|table| table.id() == *id);
+            let name = core.tables.name_of(*id);
+            ((name, table.map(|table| table.space())), None, None)
+        }
+        LockTarget::Record { index, key } | LockTarget::Insert { index, key } => {
+            match found(*index) {
+                Some((table, at)) => {
+                    let name = (table.def.name.clone(), Some(table.space()));
+                    (name, Some(at.name.clone()), Some(key_text(table, at, key)))
+                }
+                None => (
+                    (String::new(), None),
+                    Some(format!("number {index}")),
+                    Some(hex(key)),
+                ),
+            }
+        }
+    };
+    let is_gap = matches!(target, LockTarget::Insert { .. });
+    LockInfo {
+        id: lock_id(owner, target),
+        transaction: number_of(owner),
+        session: owner.session,
+        mode: match (mode, is_gap) {
+            (TableMode::Shared, true) => "S,GAP",
+            (_, true) => "X,GAP",
+            (TableMode::AutoInc, _) => "AUTO_INC",
+            (mode, _) => mode.name(),
+        },
+        table: table.0,
+        space: table.1,
+        index,
+        key,
+    }
+}
