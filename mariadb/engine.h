@@ -45,6 +45,11 @@ int init_undo_tablespaces(void *schema);
 int init_foreign(void *schema);
 int init_foreign_columns(void *schema);
 
+// transactions.cc: the same.
+int init_trx(void *schema);
+int init_locks(void *schema);
+int init_lock_waits(void *schema);
+
 }  // namespace varve_plugin
 
 #endif

@@ -2,6 +2,8 @@
 
 #include "error_map.h"
 
+#include "transactions.h"
+
 namespace varve_plugin {
 
 // Whether a client can tell each error from the others: it comes with the engine's own words, or its handler
@@ -20,6 +22,8 @@ static_assert(handler_code(VARVE_OK) == 0, "0 is success everywhere in the serve
 
 int to_handler_code(THD *thd, varve_code code)
 {
+  if (code == VARVE_DEADLOCK)
+    describe_deadlock();
   if (code == VARVE_DEADLOCK || code == VARVE_LOCK_TABLE_FULL)
     thd->mark_transaction_to_rollback(true);
   else if (code == VARVE_LOCK_WAIT_TIMEOUT)

@@ -564,6 +564,8 @@ void note_foreign_error(THD *thd, const std::string &what)
   struct tm local;
   strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", localtime_r(&now, &local));
   const std::string statement(thd->query(), std::min<size_t>(thd->query_length(), 300));
+  if (Session *session= Session::known(thd))
+    session->note_foreign_error(thd, what);
   const std::lock_guard<std::mutex> alone(latest_error_mutex);
   latest_error= std::string(when) + " thread " + std::to_string(thd->thread_id) + ": " + statement + '\n' + what + '\n';
 }

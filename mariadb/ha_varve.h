@@ -330,6 +330,10 @@ private:
   varve_lock m_stored_lock;
   // The statement says SKIP LOCKED of this table.
   bool m_skip_locked;
+  // How the running statement uses the table, as its connection has been told.
+  enum class Use { NONE, READS, LOCKS };
+  Use m_use= Use::NONE;
+  void count_use(THD *thd, Use use);
   // An UPDATE wants rows that others have locked as they were committed last, to see whether it wants them at
   // all.
   bool m_semi_consistent;

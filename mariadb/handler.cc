@@ -248,11 +248,14 @@ int ha_varve::external_lock(THD *thd, int type)
     leave_own();
     note_changes();
     end_export();
+    count_use(thd, Use::NONE);
     return 0;
   }
   if (type == F_WRLCK)
     m_lock= m_stored_lock= m_skip_locked ? VARVE_EXCLUSIVE_SKIP_LOCKED : VARVE_EXCLUSIVE;
   const int error= begin(thd);
+  if (!error)
+    count_use(thd, m_lock == VARVE_NO_LOCK ? Use::READS : Use::LOCKS);
   // FLUSH TABLES of tables that LOCK TABLES has locked opens them anew, to write.
   const bool exports= thd_sql_command(thd) == SQLCOM_FLUSH && type == F_RDLCK;
   return error || !exports ? error : begin_export(thd);

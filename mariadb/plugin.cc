@@ -223,5 +223,50 @@ maria_declare_plugin(varve)
   nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_TRX",
+  "The Varve authors",
+  "The transactions of the storage engine VARVE",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_trx,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_LOCKS",
+  "The Varve authors",
+  "The locks of the storage engine VARVE that are waited for, and those in their way",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_locks,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_LOCK_WAITS",
+  "The Varve authors",
+  "Who waits for whom in the storage engine VARVE",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_lock_waits,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
 }
 maria_declare_plugin_end;

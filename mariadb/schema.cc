@@ -1,61 +1,14 @@
 // schema.cc: INFORMATION_SCHEMA.VARVE_METRICS, VARVE_UNDO_TABLESPACES, VARVE_SYS_FOREIGN and
 // VARVE_SYS_FOREIGN_COLS.
-//
-// As InnoDB's tables of this kind, they need the PROCESS privilege.
 
-#include "engine.h"
+#include "schema.h"
 #include "foreign.h"
 
-#include "sql_acl.h"
-#include "sql_i_s.h"
-#include "sql_show.h"
-
-#include <cstring>
-#include <mutex>
-#include <string>
 #include <vector>
 
 namespace varve_plugin {
 
 namespace {
-
-// Where rows go.
-struct Rows
-{
-  THD *thd;
-  TABLE *table;
-  bool failed= false;
-
-  Rows(THD *thd, TABLE_LIST *tables) : thd(thd), table(tables->table) {}
-
-  void set(uint column, const char *text)
-  {
-    table->field[column]->store(text, strlen(text), system_charset_info);
-  }
-  void set(uint column, ulonglong number) { table->field[column]->store(longlong(number), true); }
-
-  void add() { failed= failed || schema_table_store_record(thd, table); }
-};
-
-// Has `tell` hand the engine's answer to `rows`. Without the engine the table is empty.
-template<typename Tell> int fill(Rows *rows, Tell tell)
-{
-  if (check_global_access(rows->thd, PROCESS_ACL))
-    return 1;
-  const std::shared_lock<std::shared_mutex> stays(db_mutex);
-  if (!db)
-  {
-    push_warning_printf(rows->thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_STORAGE_ENGINE,
-                        ER_THD(rows->thd, ER_UNKNOWN_STORAGE_ENGINE), "VARVE");
-    return 0;
-  }
-  if (tell())
-  {
-    my_printf_error(ER_GET_ERRMSG, "VARVE: %s", MYF(0), varve_last_error());
-    return 1;
-  }
-  return rows->failed;
-}
 
 ST_FIELD_INFO metric_fields[]= {
   Show::Column("NAME", Show::Varchar(64), NOT_NULL),
@@ -199,14 +152,6 @@ int fill_foreign_columns(THD *thd, TABLE_LIST *tables, COND *)
 {
   Rows rows(thd, tables);
   return fill(&rows, [&] { return each_foreign_key(&rows, add_foreign_columns); });
-}
-
-int init_table(void *p, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *))
-{
-  auto *schema= static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info= fields;
-  schema->fill_table= fill_table;
-  return 0;
 }
 
 }  // namespace

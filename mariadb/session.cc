@@ -30,6 +30,7 @@ Session *Session::of(THD *thd)
     return nullptr;
   }
   give_values(txn);
+  varve_txn_set_session(txn, thd->thread_id);
   auto session= new Session(txn);
   varve_txn_set_watch(txn, tell_progress, session);
   thd_set_ha_data(thd, hton, session);
@@ -38,8 +39,12 @@ Session *Session::of(THD *thd)
 
 varve_txn *Session::sequence_txn()
 {
-  if (!m_sequence_txn && varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &m_sequence_txn))
-    return nullptr;
+  if (!m_sequence_txn)
+  {
+    if (varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &m_sequence_txn))
+      return nullptr;
+    varve_txn_set_session(m_sequence_txn, current_thd->thread_id);
+  }
   return m_sequence_txn;
 }
 
@@ -72,9 +77,53 @@ int Session::begin(THD *thd)
     return 0;
   m_is_prepared= m_holds_commit= m_is_ordered= false;
   changed_tables.begin();
+  m_begun.store(thd->start_utime, std::memory_order_relaxed);
+  if (!m_last_statement.text.empty() || !m_foreign_error.empty())
+  {
+    mysql_mutex_lock(&thd->LOCK_thd_data);
+    m_last_statement.text.clear();
+    m_foreign_error.clear();
+    mysql_mutex_unlock(&thd->LOCK_thd_data);
+  }
   if (varve_code code= varve_txn_begin(m_txn, isolation_of(thd)))
     return report(thd, code);
   return 0;
+}
+
+// Only the connection's own thread stores: what it loads is its own.
+static void add(std::atomic<uint> &to, int n)
+{
+  to.store(to.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+void Session::use_table(bool locks)
+{
+  add(m_tables_in_use, 1);
+  add(m_tables_locked, locks);
+}
+
+void Session::leave_table(bool locks)
+{
+  add(m_tables_in_use, -1);
+  add(m_tables_locked, -int(locks));
+}
+
+// A statement of a transaction that goes on has ended. Its text's memory is used again.
+void Session::note_statement(THD *thd)
+{
+  if (!thd->query())
+    return;
+  mysql_mutex_lock(&thd->LOCK_thd_data);
+  m_last_statement.text.assign(thd->query(), std::min<size_t>(thd->query_length(), MOST_OF_STATEMENT));
+  m_last_statement.charset= thd->query_charset();
+  mysql_mutex_unlock(&thd->LOCK_thd_data);
+}
+
+void Session::note_foreign_error(THD *thd, const std::string &what)
+{
+  mysql_mutex_lock(&thd->LOCK_thd_data);
+  m_foreign_error= what.substr(0, 256);
+  mysql_mutex_unlock(&thd->LOCK_thd_data);
 }
 
 // The server notes that the connection is killed before it calls kill_query.
@@ -140,6 +189,7 @@ int Session::wait_for_table(THD *thd, const varve_table *table, bool exclusive)
     if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &m_waiter))
       return report(thd, code);
     varve_txn_interrupt_with(m_waiter, m_txn);
+    varve_txn_set_session(m_waiter, thd->thread_id);
   }
   heed_kill(thd);
   varve_txn_set_lock_wait_timeout(m_waiter, lock_wait_timeout_ms(thd));
@@ -161,6 +211,7 @@ int Session::commit(THD *thd, bool all)
   m_in_statement= false;
   if (!all && in_transaction(thd))
   {
+    note_statement(thd);
     const varve_code ended= varve_txn_end_statement(m_txn);
     return ended ? report(thd, ended) : 0;
   }
@@ -202,7 +253,10 @@ int Session::rollback(THD *thd, bool all)
   const bool whole= all || !in_transaction(thd);
   varve_code code;
   if (!whole)
+  {
+    note_statement(thd);
     code= varve_txn_rollback_statement(m_txn);
+  }
   else if (m_is_prepared)
     code= varve_db_rollback_prepared(db, &m_prepared_xid);
   else

@@ -9,6 +9,10 @@
 #include "server.h"
 
 #include "kept_results.h"
+#include "transactions.h"
+
+#include <algorithm>
+#include <atomic>
 
 namespace varve_plugin {
 
@@ -25,6 +29,20 @@ public:
   static Session *known(THD *thd);
 
   const varve_txn *txn() const { return m_txn; }
+
+  // A statement begins to use a table, or ends it.
+  void use_table(bool locks);
+  void leave_table(bool locks);
+
+  // For lists of transactions, which other threads make: they hold the connection's LOCK_thd_data.
+  ulonglong begun() const { return m_begun.load(std::memory_order_relaxed); }
+  uint tables_in_use() const { return m_tables_in_use.load(std::memory_order_relaxed); }
+  uint tables_locked() const { return m_tables_locked.load(std::memory_order_relaxed); }
+  const Statement_text &last_statement() const { return m_last_statement; }
+  const std::string &foreign_error() const { return m_foreign_error; }
+
+  // The transaction's last error of a foreign key.
+  void note_foreign_error(THD *thd, const std::string &what);
 
   // The transaction of the connection's temporary sequences: a temporary table is one transaction's at a
   // time, and several handlers of a statement may use it. Null if it could not be made: varve_last_error says
@@ -89,6 +107,7 @@ private:
   {
   }
   int begin(THD *thd);
+  void note_statement(THD *thd);
   varve_code commit_alone(THD *thd);
 
   friend int close_connection(handlerton *, THD *thd);
@@ -110,6 +129,15 @@ private:
   bool m_holds_commit;
   // commit_ordered was called: the changes are visible, and the server's log has decided.
   bool m_is_ordered;
+  // When the transaction's first statement began, by the server's clock for durations; relaxed, as the two
+  // numbers: they are shown, nothing else.
+  std::atomic<ulonglong> m_begun{0};
+  // Those of the running statement, and those of them that it locks rows in.
+  std::atomic<uint> m_tables_in_use{0};
+  std::atomic<uint> m_tables_locked{0};
+  // Written by the connection itself, with its LOCK_thd_data.
+  Statement_text m_last_statement;
+  std::string m_foreign_error;
 };
 
 // Whether the connection is in a transaction of several statements.

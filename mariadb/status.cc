@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
+#include "transactions.h"
 
 #include <cstring>
 #include <ctime>
@@ -137,7 +138,8 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   if (varve_db_metrics(db, collect_section, &sections))
     text+= std::string("The engine does not answer: ") + varve_last_error() + '\n';
   std::vector<std::string> report;
-  varve_db_report(db, collect_text, &report);
+  Session_texts connections(told_connections());
+  varve_db_report(db, tell_session, &connections, collect_text, &report);
   for (size_t i= 0; i + 1 < report.size(); i+= 2)
     add_section(&text, report[i], report[i + 1]);
   const std::string foreign= latest_foreign_error();
