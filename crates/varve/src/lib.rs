@@ -100,9 +100,10 @@ pub use base::{
 };
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
-    Database, FromValue, LockInfo, LockWaitInfo, Metric, MetricKind, Options, PoolDumpOptions,
-    PoolDumpStatus, PreparedRedefinition, RedefinitionWaits, Reference, ReferencedParent, Row,
-    Rows, Table, TableExport, TransactionInfo, TransactionState, UndoTablespace, ViewInfo,
+    Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView, Options,
+    PoolDumpOptions, PoolDumpStatus, PreparedRedefinition, RedefinitionWaits, Reference,
+    ReferencedParent, Row, Rows, Standing, StoreRoom, Table, TableExport, TransactionInfo,
+    TransactionState, UndoTablespace, ViewInfo,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;

@@ -15,6 +15,7 @@ mod pool_dump;
 mod pool_warmth;
 mod redefine;
 mod report;
+mod standing;
 mod statistics;
 mod table_load;
 mod transactions;
@@ -56,6 +57,7 @@ pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
 pub use redefine::{PreparedRedefinition, RedefinitionWaits};
+pub use standing::{Kept, OldView, Standing, StoreRoom};
 pub use transactions::{LockInfo, LockWaitInfo, TransactionInfo, TransactionState, ViewInfo};
 pub use typed::{FromValue, Row, Rows};
 pub(crate) use undo_directory::recorded as recorded_undo_directory;
@@ -485,6 +487,11 @@ impl Database {
     /// called by who got [`Error::Deadlock`], before it rolls back: until then the others wait for it.
     pub fn describe_deadlock(&self, session: impl Fn(u64) -> Option<SessionText>) {
         self.inner.core.locks.describe_deadlock(session);
+    }
+
+    /// What holds purge back and who waits for whom, for programs.
+    pub fn standing(&self) -> Standing {
+        standing::standing(&self.inner.core)
     }
 
     pub fn dir(&self) -> &Path {

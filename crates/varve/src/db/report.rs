@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+use super::standing::{Kept, OldView, standing};
 use crate::base::TrxNo;
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::history::{Amount, HISTORY_FILE};
@@ -207,30 +208,32 @@ fn oldest(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
 
 /// Which view is the oldest, and which one purge waits for: that may be a younger one.
 fn oldest_view(out: &mut String, core: &Core) -> fmt::Result {
-    let members = core.history.members();
-    let is_member = |view: TrxNo| members.iter().any(|(member, _)| *member == view);
     let drawn_since = |view: TrxNo| core.sys.next_id().saturating_sub(view.0);
-    let Some((oldest, known)) = core.oldest_view() else {
+    let standing = standing(core);
+    let Some(OldView {
+        number: oldest,
+        open_for,
+        kept,
+    }) = standing.oldest_view
+    else {
         return writeln!(out, "no read view is open");
     };
-    let (seconds, drawn) = (known.as_secs(), drawn_since(oldest));
-    if !is_member(oldest) {
+    let (seconds, drawn) = (open_for.as_secs(), drawn_since(oldest));
+    let Some(Kept { versions, bytes }) = kept else {
         return writeln!(
             out,
             "read view {oldest} holds purge back, for at least {seconds} seconds; {drawn} numbers were drawn since",
         );
-    }
+    };
     writeln!(
         out,
         "read view {oldest} is open for at least {seconds} seconds; {drawn} numbers were drawn since",
     )?;
-    let Amount { versions, bytes } = kept_for(core, oldest);
     writeln!(
         out,
         "purge goes on behind it: the history store has {versions} versions of {bytes} bytes that it needs",
     )?;
-    let views = core.sys.view_numbers().into_iter();
-    match views.filter(|view| !is_member(*view)).min() {
+    match standing.purge_waits_for {
         None => writeln!(out, "purge waits for no read view"),
         Some(view) => writeln!(
             out,
@@ -238,12 +241,6 @@ fn oldest_view(out: &mut String, core: &Core) -> fmt::Result {
             drawn_since(view)
         ),
     }
-}
-
-/// What the store has for a member.
-fn kept_for(core: &Core, member: TrxNo) -> Amount {
-    let store = core.history.store();
-    store.map_or(Amount::default(), |store| store.amount_for(member))
 }
 
 fn history_store(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {

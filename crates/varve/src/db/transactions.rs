@@ -193,7 +193,11 @@ fn history_since(core: &Core, view: TrxNo) -> u64 {
     }
 }
 
+/// Without a look at the lock table while nobody waits.
 pub fn lock_waits(core: &Core) -> Vec<LockWaitInfo> {
+    if core.locks.stats().current_waits == 0 {
+        return Vec::new();
+    }
     let tables = core.tables.all_open();
     let describe = |wait: LockWaiting| {
         let LockDescription { target, mode } = &wait.wants;
@@ -206,12 +210,7 @@ pub fn lock_waits(core: &Core) -> Vec<LockWaitInfo> {
                 .collect(),
         }
     };
-    core.locks
-        .status()
-        .waiting
-        .into_iter()
-        .map(describe)
-        .collect()
+    core.locks.waiting().into_iter().map(describe).collect()
 }
 
 fn lock_id(owner: &LockOwner, target: &LockTarget) -> String {

@@ -184,10 +184,22 @@ impl LockManager {
     pub fn status(&self) -> LockStatus {
         let inner = &self.inner;
         let locked = inner.shards.iter().map(|shard| shard.lock().len()).sum();
+        let waiting = self.waiting();
+        LockStatus {
+            locked,
+            gaps: inner.gaps.len(),
+            waiting,
+            last_deadlock: inner.graph.lock().last_deadlock.clone(),
+        }
+    }
+
+    /// Who waits, those who have waited longest first. Takes the graph's mutex, and those of the shards with
+    /// what is waited for.
+    pub fn waiting(&self) -> Vec<LockWaiting> {
+        let inner = &self.inner;
         let graph = inner.graph.lock();
-        let mut waiting: Vec<_> = graph
-            .waits
-            .values()
+        let waits = graph.waits.values();
+        let mut waiting: Vec<_> = waits
             .map(|wait| LockWaiting {
                 owner: LockOwner::of(&wait.owner),
                 wants: inner.describe(&wait.wanted),
@@ -196,12 +208,7 @@ impl LockManager {
             })
             .collect();
         waiting.sort_by_key(|w| std::cmp::Reverse(w.waited));
-        LockStatus {
-            locked,
-            gaps: inner.gaps.len(),
-            waiting,
-            last_deadlock: graph.last_deadlock.clone(),
-        }
+        waiting
     }
 }
 
