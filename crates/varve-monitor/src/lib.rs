@@ -1,0 +1,207 @@
+//! The monitor: what an open database does, over HTTP. `/metrics` is for Prometheus, `/` is a page with live
+//! plots for people.
+//!
+//! ```
+//! use varve::{Database, Options};
+//! use varve_monitor::{Monitor, MonitorOptions};
+//!
+//! # fn main() -> varve::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let db = Database::open(dir.path(), Options::default())?;
+//! let monitor = Monitor::start(&db, MonitorOptions::new("127.0.0.1:0"))?;
+//! println!("open {} in a browser", monitor.url());
+//! monitor.stop();
+//! db.close()
+//! # }
+//! ```
+//!
+//! | path | what |
+//! |---|---|
+//! | `/` | the page; `page/` has it, with uPlot for the plots |
+//! | `/metrics` | every metric of the engine in the text format of OpenMetrics (`openmetrics`) |
+//! | `/api/samples` | the samples since a number, as JSON, for the page (`samples`) |
+//! | `/api/samples.csv` | the samples of an interval, as CSV |
+//! | `/api/state` | what is now: a verdict in a sentence (`verdict`), undo tablespaces, lock waits (`state`) |
+//!
+//! One thread does everything. It reads the metrics once a second, and adds nothing to what the engine's
+//! threads do. An hour of samples is kept: 3,600 times about 1.2 KiB, 4.3 MiB.
+//!
+//! - **MON-1** It listens on loopback addresses only, and answers only requests whose `Host` is one, so
+//!   that a page of another site can't read it through a name that leads here (`access`).
+//! - **MON-2** With a token nothing is answered without it, neither a file of the page (`access`).
+//! - **MON-3** No client takes more than its share: connections, the size of heads, how long a head and a
+//!   connection may take are bounded (`server`).
+//! - **MON-4** What comes from data, as names of tables and files, becomes text of the page and nothing
+//!   else: the page sets `textContent`, its policy allows scripts of its own files only, and labels are
+//!   escaped (`page/page.js`, `openmetrics`).
+//! - **MON-5** Samples take bounded memory, whatever the time (`samples`).
+//! - **MON-6** When `stop` returns, nothing of the monitor has the database any more.
+
+mod access;
+mod openmetrics;
+mod routes;
+mod samples;
+mod server;
+mod state;
+mod verdict;
+
+use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+use varve::{Database, Error, Result};
+
+use crate::access::Access;
+use crate::server::Shared;
+
+pub use access::token_from_file;
+
+/// Where a monitor listens, and for whom.
+#[derive(Clone, Debug)]
+pub struct MonitorOptions {
+    /// A loopback address with a port: `127.0.0.1:3480`, `[::1]:3480`. Port 0: one that is free.
+    pub address: String,
+    /// What everybody has to show. Without it everybody on this machine may look.
+    pub token: Option<String>,
+}
+
+impl MonitorOptions {
+    /// Without a token.
+    pub fn new(address: impl Into<String>) -> MonitorOptions {
+        let (address, token) = (address.into(), None);
+        MonitorOptions { address, token }
+    }
+}
+
+/// A monitor that runs until it is stopped or dropped.
+pub struct Monitor {
+    address: SocketAddr,
+    has_token: bool,
+    /// `None` once it is to stop.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Monitor {
+    /// Starts it. It must be stopped before the database is closed.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an address that is none, or is no loopback address, and for a token that is too short
+    /// or has characters that it may not have; `Io` if the port is taken.
+    pub fn start(db: &Database, options: MonitorOptions) -> Result<Monitor> {
+        let address = loopback(&options.address)?;
+        let failed = |e| Error::io("listen on", address.to_string(), e);
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let has_token = options.token.is_some();
+        let access = Access::new(options.token, address.port())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| Error::io("start", "the monitor", e))?;
+        let (stop, stopped) = oneshot::channel();
+        let shared = Shared::new(db.clone(), access);
+        let thread = std::thread::Builder::new()
+            .name("varve-monitor".into())
+            .spawn(move || {
+                runtime.block_on(server::run(listener, shared, stopped));
+                // MON-6: its tasks go with it, and with them the database.
+                drop(runtime);
+            })
+            .map_err(|e| Error::io("start", "the monitor's thread", e))?;
+        Ok(Monitor {
+            address,
+            has_token,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it asks for a token.
+    pub fn has_token(&self) -> bool {
+        self.has_token
+    }
+
+    /// Where the page is.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Ends its thread and closes its connections.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // Fails if the thread has ended by itself.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        if let Some(thread) = self.thread.take() {
+            // A panic has been told by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// MON-1.
+fn loopback(text: &str) -> Result<SocketAddr> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        Error::invalid(format!(
+            "`{text}` is no address to listen on: it has the form 127.0.0.1:3480 or [::1]:3480"
+        ))
+    })?;
+    if !address.ip().is_loopback() {
+        return Err(Error::invalid(format!(
+            "the monitor listens on loopback addresses only, as it does not encrypt, and {} is none: use a tunnel or a proxy with TLS",
+            address.ip()
+        )));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MON-1.
+    #[test]
+    fn only_loopback_addresses_are_taken() {
+        for good in ["127.0.0.1:0", "127.8.9.1:3480", "[::1]:3480"] {
+            assert!(loopback(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "0.0.0.0:3480",
+            "192.168.1.2:80",
+            "[::]:3480",
+            "[::ffff:10.0.0.1]:1",
+        ] {
+            let why = loopback(bad).unwrap_err().to_string();
+            assert!(
+                why.contains("loopback addresses only"),
+                "MON-1: {bad}: {why}"
+            );
+        }
+        for none in [
+            "",
+            "3480",
+            "localhost",
+            "127.0.0.1",
+            "127.0.0.1:70000",
+            "a.b:1",
+        ] {
+            let why = loopback(none).unwrap_err().to_string();
+            assert!(why.contains(&format!("`{none}` is no address")), "{why}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What is now, as JSON for the page.
+
+use serde_json::{Value, json};
+use varve::{Database, Standing};
+
+use crate::samples::Samples;
+use crate::verdict::{Facts, verdict};
+
+pub fn json(db: &Database, samples: &Samples) -> Value {
+    let standing = db.standing();
+    let undo = db.undo_tablespaces();
+    let facts = Facts::new(&standing, samples);
+    let findings = verdict(&facts)
+        .into_iter()
+        .map(|finding| json!({"level": finding.level.name(), "text": finding.text}));
+    let spaces = undo.iter().map(|space| {
+        json!({
+            "number": space.number,
+            "file": space.path,
+            "state": space.state.name(),
+            "bytes": space.file_bytes,
+            "used_pages": space.used_pages,
+            "history": space.history_len,
+            "truncations": space.truncations,
+        })
+    });
+    json!({
+        "database": db.dir().display().to_string(),
+        "findings": findings.collect::<Vec<_>>(),
+        "undo_tablespaces": spaces.collect::<Vec<_>>(),
+        "checkpoint": {
+            "age": samples.now("checkpoint_age"),
+            "async": samples.now("checkpoint_age_async"),
+            "sync": samples.now("checkpoint_age_sync"),
+            "max": samples.now("checkpoint_max_age"),
+        },
+        "oldest_view": oldest_view(&standing),
+        "purge_waits_for_view": standing.purge_waits_for.map(|view| view.0),
+        "lock_waits": lock_waits(&standing),
+    })
+}
+
+fn oldest_view(standing: &Standing) -> Value {
+    standing.oldest_view.map_or(Value::Null, |view| {
+        json!({
+            "number": view.number.0,
+            "seconds": view.open_for.as_secs(),
+            "kept": view.kept.map(|kept| json!({"versions": kept.versions, "bytes": kept.bytes})),
+        })
+    })
+}
+
+/// The first ones: a page shows no more.
+fn lock_waits(standing: &Standing) -> Value {
+    const SHOWN: usize = 50;
+    let waits = standing.lock_waits.iter().take(SHOWN).map(|wait| {
+        json!({
+            "waiter": wait.waiter.map(|id| id.0),
+            "seconds": wait.waited.as_secs_f64(),
+            "wants": wait.wants,
+            "holders": wait.holders.iter().map(|id| id.0).collect::<Vec<_>>(),
+        })
+    });
+    waits.collect()
+}

@@ -1,0 +1,334 @@
+//! What is wrong, and whose doing it is, in a sentence each; the worst first. If nothing is, that.
+
+use std::time::Duration;
+
+use varve::{Kept, OldView, Standing};
+
+use crate::samples::Samples;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Somebody stands still.
+    Bad,
+    /// It costs something, or will.
+    Warning,
+    /// Good to know.
+    Note,
+    Well,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Bad => "bad",
+            Level::Warning => "warning",
+            Level::Note => "note",
+            Level::Well => "well",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Finding {
+    pub level: Level,
+    pub text: String,
+}
+
+/// A view that is younger is nobody's trouble.
+const OLD_VIEW: Duration = Duration::from_secs(10);
+/// Transactions that purge works off in a moment.
+const SHORT_HISTORY: u64 = 1000;
+const LONG_LOCK_WAIT: Duration = Duration::from_secs(10);
+const NOTABLE_LOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// What a verdict is made from. `recent_…`: in the last ten seconds.
+pub struct Facts<'a> {
+    pub standing: &'a Standing,
+    /// Undo logs of committed transactions that are not purged yet.
+    pub history: u64,
+    /// For each second.
+    pub recent_history_growth: f64,
+    pub undo_bytes: u64,
+    pub commits: f64,
+    /// Undo logs a second, as fast as purge has been in the last hour.
+    pub purge_speed: Option<f64>,
+    /// Microseconds for each row change.
+    pub purge_delay_usec: u64,
+    pub recent_capacity_waits: f64,
+    pub recent_free_page_waits: f64,
+    pub checkpoint_age: u64,
+    pub checkpoint_age_async: u64,
+    pub checkpoint_max_age: u64,
+    pub recovery_left: u64,
+    pub recovery_seconds: u64,
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(standing: &'a Standing, samples: &Samples) -> Facts<'a> {
+        let now = |column| samples.now(column);
+        Facts {
+            standing,
+            history: now("history_list_length"),
+            recent_history_growth: samples.recent_speed("history_list_length"),
+            undo_bytes: now("undo_pages_used") * now("page_size"),
+            commits: samples.recent_speed("commits"),
+            purge_speed: samples.best_speed("purged_logs"),
+            purge_delay_usec: now("purge_dml_delay_usec"),
+            recent_capacity_waits: samples.recent_growth("log_capacity_waits"),
+            recent_free_page_waits: samples.recent_growth("buffer_pool_wait_free"),
+            checkpoint_age: now("checkpoint_age"),
+            checkpoint_age_async: now("checkpoint_age_async"),
+            checkpoint_max_age: now("checkpoint_max_age"),
+            recovery_left: now("recovery_pages_left") + now("recovery_transactions_left"),
+            recovery_seconds: now("recovery_seconds_left"),
+        }
+    }
+}
+
+/// Never empty.
+pub fn verdict(facts: &Facts<'_>) -> Vec<Finding> {
+    let look = [
+        unusable,
+        lock_wait,
+        redo_log,
+        free_pages,
+        history_store,
+        old_view,
+        purge_behind,
+        delay,
+        recovery,
+    ];
+    let mut found: Vec<Finding> = look.iter().filter_map(|look| look(facts)).collect();
+    // The order above stays among those of a level.
+    found.sort_by_key(|finding| finding.level);
+    if found.is_empty() {
+        found.push(well(facts));
+    }
+    found
+}
+
+fn finding(level: Level, text: impl Into<String>) -> Option<Finding> {
+    let text = text.into();
+    Some(Finding { level, text })
+}
+
+fn unusable(facts: &Facts<'_>) -> Option<Finding> {
+    let why = facts.standing.unusable.as_ref()?;
+    finding(
+        Level::Bad,
+        format!("The database takes no more work: {why}"),
+    )
+}
+
+fn lock_wait(facts: &Facts<'_>) -> Option<Finding> {
+    let waits = &facts.standing.lock_waits;
+    let longest = waits.first().filter(|w| w.waited >= NOTABLE_LOCK_WAIT)?;
+    let level = match longest.waited >= LONG_LOCK_WAIT {
+        true => Level::Bad,
+        false => Level::Warning,
+    };
+    let who = match longest.waiter {
+        Some(id) => format!("Transaction {id}"),
+        None => "A transaction that has written nothing".into(),
+    };
+    let holders: Vec<String> = longest.holders.iter().map(|id| id.to_string()).collect();
+    let holder = match holders.as_slice() {
+        [] => "transactions that have written nothing".into(),
+        [one] => format!("transaction {one}"),
+        many => format!("transactions {}", many.join(", ")),
+    };
+    let others = match waits.len() - 1 {
+        0 => String::new(),
+        1 => "; one more waits".into(),
+        n => format!("; {n} more wait"),
+    };
+    let (waited, wants) = (time(longest.waited), &longest.wants);
+    finding(
+        level,
+        format!("{who} has waited {waited} for {holder} to let go of a {wants}{others}"),
+    )
+}
+
+fn redo_log(facts: &Facts<'_>) -> Option<Finding> {
+    let (age, capacity) = (facts.checkpoint_age, bytes(facts.checkpoint_max_age));
+    if facts.recent_capacity_waits > 0.0 {
+        let text = format!(
+            "The redo log is full: writers wait for changed pages to be written, {} times in the last ten seconds; a larger \
+             one than {capacity} or a faster disk would help",
+            facts.recent_capacity_waits
+        );
+        return finding(Level::Bad, text);
+    }
+    let is_late = facts.checkpoint_age_async > 0 && age > facts.checkpoint_age_async;
+    let share = (100 * age)
+        .checked_div(facts.checkpoint_max_age)
+        .unwrap_or_default();
+    let text = format!(
+        "Changed pages are written slower than they are changed: {share} % of the redo log's {capacity} are in use, so \
+         that they are written faster than varve_io_capacity_max says"
+    );
+    is_late.then(|| finding(Level::Warning, text))?
+}
+
+fn free_pages(facts: &Facts<'_>) -> Option<Finding> {
+    let waits = facts.recent_free_page_waits;
+    let text = format!(
+        "The buffer pool had no free page {waits} times in the last ten seconds, so that somebody waited for one: it is too \
+         small for what goes on, or the disk too slow"
+    );
+    (waits > 0.0).then(|| finding(Level::Warning, text))?
+}
+
+fn history_store(facts: &Facts<'_>) -> Option<Finding> {
+    let store = facts.standing.history_store.as_ref()?;
+    if let Some(why) = &store.lost {
+        let text =
+            format!("The history store is lost, so old snapshots can't be read any more: {why}");
+        return finding(Level::Bad, text);
+    }
+    let text = format!(
+        "The history store is full, with {}: purge waits for old snapshots again",
+        bytes(store.bytes)
+    );
+    (store.bytes >= store.max_bytes).then(|| finding(Level::Warning, text))?
+}
+
+/// The culprit of most long histories. Whose snapshot it is the engine does not know: the place for the
+/// connection's number is here, in `whose`.
+fn old_view(facts: &Facts<'_>) -> Option<Finding> {
+    let view = facts
+        .standing
+        .oldest_view
+        .filter(|v| v.open_for >= OLD_VIEW)?;
+    let open = format!("{} has been open for {}", whose(&view), time(view.open_for));
+    if let Some(Kept { bytes: kept, .. }) = view.kept {
+        let text = match kept {
+            0 => format!("{open}; nothing had to be kept for it so far"),
+            kept => format!(
+                "{open}; {} of old versions are kept for it; it costs others nothing",
+                bytes(kept)
+            ),
+        };
+        return finding(Level::Note, text);
+    }
+    // Somebody reads for long, and nobody writes.
+    if facts.history < SHORT_HISTORY {
+        return finding(
+            Level::Note,
+            format!("{open}; it keeps purge from nothing so far"),
+        );
+    }
+    let (history, undo) = (count(facts.history), bytes(facts.undo_bytes));
+    let kept =
+        format!("{open}; purge waits for it: the undo of {history} transactions is kept, {undo}");
+    let text = match time_to_purge(facts) {
+        Some(needed) => format!("{kept}; when it ends, purge will need about {needed}"),
+        None => kept,
+    };
+    finding(Level::Warning, text)
+}
+
+fn whose(_: &OldView) -> &'static str {
+    "A snapshot"
+}
+
+/// At the speed that purge has had.
+fn time_to_purge(facts: &Facts<'_>) -> Option<String> {
+    let seconds = facts.history as f64 / facts.purge_speed?;
+    Some(time(Duration::try_from_secs_f64(seconds.ceil()).ok()?))
+}
+
+/// Without a view that it waits for.
+fn purge_behind(facts: &Facts<'_>) -> Option<Finding> {
+    let waits = facts
+        .standing
+        .oldest_view
+        .is_some_and(|view| view.open_for >= OLD_VIEW && view.kept.is_none());
+    if waits || facts.history < 100 * SHORT_HISTORY {
+        return None;
+    }
+    let history = count(facts.history);
+    let text = match facts.recent_history_growth {
+        growth if growth >= 1.0 => format!(
+            "Purge is behind the writers: {history} transactions wait for it, {} more every second; varve_max_purge_lag \
+             would slow the writers down",
+            count(growth as u64)
+        ),
+        _ => match time_to_purge(facts) {
+            Some(needed) => {
+                format!("Purge catches up: {history} transactions wait for it, for about {needed}")
+            }
+            None => format!("Purge is behind: {history} transactions wait for it"),
+        },
+    };
+    finding(Level::Warning, text)
+}
+
+fn delay(facts: &Facts<'_>) -> Option<Finding> {
+    let usec = facts.purge_delay_usec;
+    let text = format!(
+        "Each change of a row is delayed by {usec} µs, because more transactions wait for purge than varve_max_purge_lag allows"
+    );
+    (usec > 0).then(|| finding(Level::Warning, text))?
+}
+
+fn recovery(facts: &Facts<'_>) -> Option<Finding> {
+    let left = time(Duration::from_secs(facts.recovery_seconds));
+    let text = format!("Recovery from the last crash goes on in the background, for about {left}");
+    (facts.recovery_left > 0).then(|| finding(Level::Note, text))?
+}
+
+fn well(facts: &Facts<'_>) -> Finding {
+    let (commits, history) = (count(facts.commits.round() as u64), count(facts.history));
+    let share = (100 * facts.checkpoint_age).checked_div(facts.checkpoint_max_age);
+    let share = share.unwrap_or_default();
+    let text = format!(
+        "Nothing is wrong: {commits} commits a second, {history} transactions wait for purge, {share} % of the redo log is in use"
+    );
+    Finding {
+        level: Level::Well,
+        text,
+    }
+}
+
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) if m < 5 && s > 0 => format!("{m} min {s} s"),
+        (0, m, _) => format!("{m} min"),
+        (h, 0, _) => format!("{h} h"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    for (bits, unit) in UNITS {
+        let value = bytes as f64 / f64::from(1_u32 << bits);
+        if value >= 10.0 {
+            return format!("{value:.0} {unit}");
+        }
+        if value >= 1.0 {
+            return format!("{value:.1} {unit}");
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// With commas between thousands.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

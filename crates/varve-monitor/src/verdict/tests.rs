@@ -1,0 +1,212 @@
+//! Each sentence, from what leads to it.
+
+use varve::{LockWait, StoreRoom, TrxId, TrxNo};
+
+use super::*;
+
+fn standing() -> Standing {
+    Standing {
+        oldest_view: None,
+        purge_waits_for: None,
+        history_store: None,
+        lock_waits: Vec::new(),
+        unusable: None,
+    }
+}
+
+fn facts(standing: &Standing) -> Facts<'_> {
+    Facts {
+        standing,
+        history: 12,
+        recent_history_growth: 0.0,
+        undo_bytes: 37 << 20,
+        commits: 1234.4,
+        purge_speed: None,
+        purge_delay_usec: 0,
+        recent_capacity_waits: 0.0,
+        recent_free_page_waits: 0.0,
+        checkpoint_age: 10 << 20,
+        checkpoint_age_async: 80 << 20,
+        checkpoint_max_age: 100 << 20,
+        recovery_left: 0,
+        recovery_seconds: 0,
+    }
+}
+
+fn view(seconds: u64, kept: Option<u64>) -> Standing {
+    let kept = kept.map(|bytes| Kept { versions: 7, bytes });
+    let oldest_view = Some(OldView {
+        number: TrxNo(9),
+        open_for: Duration::from_secs(seconds),
+        kept,
+    });
+    Standing {
+        oldest_view,
+        ..standing()
+    }
+}
+
+/// The worst is this.
+#[track_caller]
+fn check(facts: &Facts<'_>, level: Level, text: &str) {
+    let found = verdict(facts);
+    assert_eq!((found[0].level, found[0].text.as_str()), (level, text));
+}
+
+#[test]
+fn nothing_is_wrong() {
+    let text = "Nothing is wrong: 1,234 commits a second, 12 transactions wait for purge, 10 % of the redo log is in use";
+    check(&facts(&standing()), Level::Well, text);
+    check(&facts(&view(9, None)), Level::Well, text);
+}
+
+#[test]
+fn a_snapshot_for_which_the_store_keeps_versions_costs_nothing() {
+    check(
+        &facts(&view(28 * 60 + 5, Some(37 << 20))),
+        Level::Note,
+        "A snapshot has been open for 28 min; 37 MiB of old versions are kept for it; it costs others nothing",
+    );
+    check(
+        &facts(&view(70, Some(0))),
+        Level::Note,
+        "A snapshot has been open for 1 min 10 s; nothing had to be kept for it so far",
+    );
+}
+
+#[test]
+fn a_snapshot_that_purge_waits_for_costs() {
+    let standing = view(3 * 3600 + 300, None);
+    let mut facts = facts(&standing);
+    let open = "A snapshot has been open for 3 h 5 min";
+    check(
+        &facts,
+        Level::Note,
+        &format!("{open}; it keeps purge from nothing so far"),
+    );
+    facts.history = 1_250_000;
+    let kept =
+        format!("{open}; purge waits for it: the undo of 1,250,000 transactions is kept, 37 MiB");
+    check(&facts, Level::Warning, &kept);
+    facts.purge_speed = Some(10_000.0);
+    let needed = format!("{kept}; when it ends, purge will need about 2 min 5 s");
+    check(&facts, Level::Warning, &needed);
+    assert_eq!(
+        verdict(&facts).len(),
+        1,
+        "purge is not blamed for what the snapshot does"
+    );
+}
+
+#[test]
+fn purge_that_is_behind() {
+    let standing = standing();
+    let mut facts = facts(&standing);
+    facts.history = 500_000;
+    check(
+        &facts,
+        Level::Warning,
+        "Purge is behind: 500,000 transactions wait for it",
+    );
+    facts.purge_speed = Some(50_000.0);
+    let text = "Purge catches up: 500,000 transactions wait for it, for about 10 s";
+    check(&facts, Level::Warning, text);
+    facts.recent_history_growth = 2500.7;
+    let text = "Purge is behind the writers: 500,000 transactions wait for it, 2,500 more every second; varve_max_purge_lag \
+                would slow the writers down";
+    check(&facts, Level::Warning, text);
+    facts.history = 0;
+    facts.purge_delay_usec = 350;
+    let text = "Each change of a row is delayed by 350 µs, because more transactions wait for purge than varve_max_purge_lag allows";
+    check(&facts, Level::Warning, text);
+}
+
+#[test]
+fn a_redo_log_that_is_full_and_one_that_will_be() {
+    let standing = standing();
+    let mut facts = facts(&standing);
+    facts.checkpoint_age = 85 << 20;
+    let text = "Changed pages are written slower than they are changed: 85 % of the redo log's 100 MiB are in use, so that \
+                they are written faster than varve_io_capacity_max says";
+    check(&facts, Level::Warning, text);
+    facts.recent_capacity_waits = 3.0;
+    let text = "The redo log is full: writers wait for changed pages to be written, 3 times in the last ten seconds; a \
+                larger one than 100 MiB or a faster disk would help";
+    check(&facts, Level::Bad, text);
+}
+
+#[test]
+fn a_pool_without_free_pages() {
+    let standing = standing();
+    let mut facts = facts(&standing);
+    facts.recent_free_page_waits = 5.0;
+    let text = "The buffer pool had no free page 5 times in the last ten seconds, so that somebody waited for one: it is too \
+                small for what goes on, or the disk too slow";
+    check(&facts, Level::Warning, text);
+}
+
+#[test]
+fn a_store_that_is_full_or_lost() {
+    let room = |lost: Option<&str>| Standing {
+        history_store: Some(StoreRoom {
+            bytes: 3 << 29,
+            max_bytes: 3 << 29,
+            lost: lost.map(String::from),
+        }),
+        ..standing()
+    };
+    let text = "The history store is full, with 1.5 GiB: purge waits for old snapshots again";
+    check(&facts(&room(None)), Level::Warning, text);
+    let text = "The history store is lost, so old snapshots can't be read any more: no disk";
+    check(&facts(&room(Some("no disk"))), Level::Bad, text);
+}
+
+#[test]
+fn who_waits_for_whom() {
+    let wait = |seconds, holders: &[u64]| LockWait {
+        waiter: Some(TrxId(43)),
+        waited: Duration::from_secs(seconds),
+        wants: "record lock (table shop/item, index PRIMARY)".into(),
+        holders: holders.iter().map(|id| TrxId(*id)).collect(),
+    };
+    let waits = |lock_waits| Standing {
+        lock_waits,
+        ..standing()
+    };
+    check(
+        &facts(&waits(vec![wait(12, &[41])])),
+        Level::Bad,
+        "Transaction 43 has waited 12 s for transaction 41 to let go of a record lock (table shop/item, index PRIMARY)",
+    );
+    let several = waits(vec![wait(2, &[41, 42]), wait(1, &[]), wait(0, &[])]);
+    let text = "Transaction 43 has waited 2 s for transactions 41, 42 to let go of a record lock (table shop/item, index \
+                PRIMARY); 2 more wait";
+    check(&facts(&several), Level::Warning, text);
+    let short = waits(vec![wait(0, &[41])]);
+    assert_eq!(verdict(&facts(&short))[0].level, Level::Well);
+}
+
+#[test]
+fn the_worst_comes_first() {
+    let mut standing = view(60, Some(5 << 10));
+    standing.unusable = Some("the disk is gone".into());
+    let mut facts = facts(&standing);
+    facts.recovery_left = 1;
+    facts.recovery_seconds = 90;
+    facts.recent_free_page_waits = 1.0;
+    let found = verdict(&facts);
+    let texts: Vec<&str> = found.iter().map(|f| f.text.as_str()).collect();
+    assert_eq!(
+        texts[0],
+        "The database takes no more work: the disk is gone"
+    );
+    assert!(texts[1].starts_with("The buffer pool had no free page 1 times"));
+    assert_eq!(
+        texts[2],
+        "A snapshot has been open for 1 min; 5.0 KiB of old versions are kept for it; it costs others nothing"
+    );
+    assert_eq!(
+        texts[3],
+        "Recovery from the last crash goes on in the background, for about 1 min 30 s"
+    );
+}
