@@ -39,6 +39,9 @@ int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *versio
 bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type kind);
 extern struct st_mysql_show_var status_variables[];
 
+// log.cc
+void log_message(void *, varve_log_level level, const char *message);
+
 // schema.cc: initialise the INFORMATION_SCHEMA tables.
 int init_metrics(void *schema);
 int init_undo_tablespaces(void *schema);

@@ -23,6 +23,7 @@ namespace varve_plugin {
 handlerton *hton;
 varve_db *db;
 std::shared_mutex db_mutex;
+static varve_monitor *monitor;
 
 static const char *table_file_extensions[]= {".vdt", nullptr};
 
@@ -55,6 +56,30 @@ static void hide_own_directories()
   }, nullptr);
 }
 
+// A server without its monitor is better than none.
+static void start_monitor()
+{
+  const varve_monitor_options options= monitor_options();
+  if (!options.address)
+    return;
+  if (varve_monitor_start(db, &options, &monitor))
+  {
+    sql_print_error("VARVE: there is no monitor: varve_monitor_address=%s, varve_monitor_token_file=%s: %s", options.address,
+                    options.token_file ? options.token_file : "", varve_last_error());
+    monitor= nullptr;
+    return;
+  }
+  sql_print_information("VARVE: the monitor is at %s, %s", varve_monitor_url(monitor),
+                        options.token_file ? "for those who have the token" : "for everybody on this machine");
+}
+
+static void stop_monitor()
+{
+  if (monitor)
+    varve_monitor_stop(monitor);
+  monitor= nullptr;
+}
+
 static int init(void *p)
 {
   hton= static_cast<handlerton *>(p);
@@ -83,6 +108,7 @@ static int init(void *p)
   }
   hide_own_directories();
   start_keeper();
+  start_monitor();
   return 0;
 }
 
@@ -128,6 +154,7 @@ static int deinit(void *)
 {
   if (!db)
     return 0;
+  stop_monitor();
   stop_keeper();
   if (!is_shutdown_fast())
     purge_everything();

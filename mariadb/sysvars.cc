@@ -63,6 +63,7 @@ static my_bool pool_load_now;
 static my_bool pool_load_abort;
 static char *data_home_dir;
 static char *undo_directory;
+static char *monitor_address_value, *monitor_token_value;
 static long autoinc_lock_mode_value;
 static my_bool stats_persistent;
 static my_bool stats_auto_recalc;
@@ -162,7 +163,6 @@ static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
 static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR_RQCMDARG,
   "After how many pages in a row a scan reads those ahead that come next; 0: it never does.",
   nullptr, (update_setting<varve_db_set_read_ahead_threshold, unsigned long>), 3, 0, 64, 0);
-
 
 static varve_flush_options flush_options()
 {
@@ -447,7 +447,6 @@ static MYSQL_SYSVAR_BOOL(use_native_aio, use_native_aio, PLUGIN_VAR_OPCMDARG | P
   "Read and write pages through io_uring. OFF, or where it does not work: by a few threads.",
   nullptr, nullptr, TRUE);
 
-
 static varve_pool_dump_options pool_dump_options()
 {
   const char *const filename= pool_filename && *pool_filename ? pool_filename : nullptr;
@@ -553,6 +552,15 @@ static MYSQL_SYSVAR_STR(undo_directory, undo_directory, PLUGIN_VAR_RQCMDARG | PL
   "were moved: then this says where.",
   nullptr, nullptr, nullptr);
 
+static MYSQL_SYSVAR_STR(monitor_address, monitor_address_value, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Where the monitor listens, a page with live plots and metrics for Prometheus: a loopback address with a port, as in "
+  "127.0.0.1:3480. Empty: there is none.",
+  nullptr, nullptr, nullptr);
+
+static MYSQL_SYSVAR_STR(monitor_token_file, monitor_token_value, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "A file with the token that everybody has to show to the monitor. Empty: everybody on this machine may look.",
+  nullptr, nullptr, nullptr);
+
 static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value,
                          PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How INSERT draws AUTO_INCREMENT values. 0: it locks the table's counter until it ends. 1: only if it does not know "
@@ -634,6 +642,8 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(max_purge_lag),
   MYSQL_SYSVAR(max_purge_lag_delay),
   MYSQL_SYSVAR(max_undo_log_size),
+  MYSQL_SYSVAR(monitor_address),
+  MYSQL_SYSVAR(monitor_token_file),
   MYSQL_SYSVAR(open_files),
   MYSQL_SYSVAR(page_size),
   MYSQL_SYSVAR(purge_batch_size),
@@ -658,16 +668,6 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(use_native_aio),
   nullptr
 };
-
-static void log_message(void *, varve_log_level level, const char *message)
-{
-  switch (level)
-  {
-  case VARVE_LOG_ERROR:   sql_print_error("VARVE: %s", message); break;
-  case VARVE_LOG_WARNING: sql_print_warning("VARVE: %s", message); break;
-  case VARVE_LOG_NOTE:    sql_print_information("VARVE: %s", message); break;
-  }
-}
 
 static uint32_t table_files()
 {
@@ -702,6 +702,11 @@ static void reconcile_history_variables()
   history_store_max_size= least_history_size;
 }
 
+static const char *unless_empty(const char *text)
+{
+  return text && *text ? text : nullptr;
+}
+
 varve_options options_from_variables()
 {
   reconcile_flush_variables();
@@ -719,7 +724,7 @@ varve_options options_from_variables()
   options.use_native_aio= use_native_aio;
   options.read_ahead_threshold= uint32_t(read_ahead_threshold);
   options.undo_tablespaces= uint32_t(undo_tablespaces);
-  options.undo_directory= undo_directory && *undo_directory ? undo_directory : nullptr;
+  options.undo_directory= unless_empty(undo_directory);
   options.undo_logs= uint32_t(undo_logs);
   options.flush= flush_options();
   options.pool_dump= pool_dump_options();
@@ -744,6 +749,11 @@ void follow_table_definition_cache()
   const unsigned long now= tdc_size;
   if (followed.load(std::memory_order_relaxed) != now && followed.exchange(now) != now)
     varve_db_set_table_cache(db, uint32_t(now));
+}
+
+varve_monitor_options monitor_options()
+{
+  return {unless_empty(monitor_address_value), unless_empty(monitor_token_value)};
 }
 
 std::string data_directory()

@@ -27,6 +27,9 @@ void follow_table_definition_cache();
 // Where the database is: varve_data_home_dir, or the server's data directory.
 std::string data_directory();
 
+// varve_monitor_address and varve_monitor_token_file; null where one is not given.
+varve_monitor_options monitor_options();
+
 // varve_fast_shutdown: whether to leave what is not purged to the next start.
 bool is_shutdown_fast();
 

@@ -1,6 +1,7 @@
 //! `up` and `down`: a MariaDB server for people, with Varve as its default engine.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -19,6 +20,9 @@ pub struct UpArgs {
     /// The TCP port on the loopback address
     #[arg(long, default_value_t = 3406)]
     port: u16,
+    /// The port of the page with live plots, on the loopback address; 0: none
+    #[arg(long, default_value_t = 3480)]
+    monitor_port: u16,
     /// Options that reach mariadbd as they are
     #[arg(last = true, value_name = "MARIADBD OPTIONS")]
     options: Vec<String>,
@@ -51,6 +55,10 @@ pub fn up(workspace: &Workspace, args: UpArgs) -> Result<()> {
     .map(String::from)
     .into();
     options.push(format!("--log-error={}", datadir.log().display()));
+    if args.monitor_port > 0 {
+        let address = format!("127.0.0.1:{}", args.monitor_port);
+        options.push(format!("--varve-monitor-address={address}"));
+    }
     options.extend(args.options);
     let server = Server::start(&prefix, datadir, Some(args.port), &options)?;
     println!("MariaDB with Varve is up (pid {}).", server.pid());
@@ -83,10 +91,43 @@ fn how_to_connect(prefix: &Prefix, datadir: &DataDir) -> Result<()> {
     println!("  socket   {}", socket.display());
     println!("  TCP      127.0.0.1:{port}, user root, no password");
     println!("  log      {}", datadir.log().display());
+    if let Some(monitor) = monitor(&fs::read_to_string(datadir.log()).unwrap_or_default()) {
+        println!("  monitor  {monitor}");
+    }
     println!(
         "  connect  {} --no-defaults -uroot -S {}",
         prefix.usr().join("bin/mariadb").display(),
         socket.display()
     );
     Ok(())
+}
+
+/// What the server that runs has said about its monitor: the last one that has written to the log.
+fn monitor(log: &str) -> Option<&str> {
+    let said = |line: &str| line.find("VARVE: ").map(|at| at + "VARVE: ".len());
+    let mut lines = log.lines().rev();
+    lines.find_map(|line| {
+        let text = &line[said(line)?..];
+        let is_up = text.strip_prefix("the monitor is at ");
+        is_up.or(text.starts_with("there is no monitor: ").then_some(text))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_server_has_the_word() {
+        let up = "1 [Note] VARVE: the monitor is at http://127.0.0.1:1/, for everybody\n2 [Note] VARVE: else\n";
+        assert_eq!(monitor(up), Some("http://127.0.0.1:1/, for everybody"));
+        let log = format!(
+            "{up}3 [ERROR] VARVE: there is no monitor: the port is taken\n4 [Note] ready\n"
+        );
+        assert_eq!(
+            monitor(&log),
+            Some("there is no monitor: the port is taken")
+        );
+        assert_eq!(monitor("4 [Note] ready\n"), None);
+    }
 }

@@ -299,6 +299,9 @@ typedef struct varve_export varve_export;
 // Rows on their way into a table that was empty.
 typedef struct varve_load varve_load;
 
+// A monitor that runs.
+typedef struct varve_monitor varve_monitor;
+
 // A definition that a table is about to get, or several tables together.
 typedef struct varve_redefinition varve_redefinition;
 
@@ -592,6 +595,15 @@ typedef void (*varve_foreign_key_fn)(void *context, const struct varve_foreign_k
 // Receives a row, with a value for each column of the table, that has the same values in the unique index of
 // this name as another one.
 typedef void (*varve_duplicate_fn)(void *context, const char *index, const struct varve_value *row);
+
+// Where a monitor listens, and for whom.
+typedef struct varve_monitor_options {
+  // A loopback address with a port: "127.0.0.1:3480", "[::1]:3480". Port 0: one that is free.
+  const char *address;
+  // Optional. A file with the token that everybody has to show, 16 to 256 letters, digits, `-`, `.`, `_`
+  // and `~`, which not everybody may read. Without it everybody on this machine may look.
+  const char *token_file;
+} varve_monitor_options;
 
 // Receives what writing the list and reading it in have come to, for a person to read, and when each ended,
 // in seconds since 1970; 0: it has not.
@@ -1128,6 +1140,18 @@ enum varve_code varve_load_finish(struct varve_load *load,
 // Ends a load before its end. What it has done of a table whose name does not begin with #, a rollback takes
 // back.
 void varve_load_abandon(struct varve_load *load, const struct varve_txn *txn);
+
+// Starts a monitor of the database, in a thread of its own. VARVE_INVALID for an address that can't be used
+// or a file without a usable token, VARVE_IO if the port is taken or the file can't be read.
+enum varve_code varve_monitor_start(const struct varve_db *db,
+                                    const struct varve_monitor_options *options,
+                                    struct varve_monitor **out);
+
+// Where the page is. Valid until the monitor is stopped.
+const char *varve_monitor_url(const struct varve_monitor *monitor);
+
+// Stops it: before the database is closed. Nothing of it is left when this returns.
+void varve_monitor_stop(struct varve_monitor *monitor);
 
 // Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
 // bounds, nothing was changed.

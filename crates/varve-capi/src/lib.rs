@@ -17,6 +17,7 @@
 //! - `progress`: how far calls that take long have come.
 //! - `value_source`: values that the engine asks for when it makes a row by itself.
 //! - `statistics`: what is known of tables, to be stored by the caller.
+//! - `monitor`: metrics and a live page over HTTP.
 //! - `status`: metrics, undo tablespaces.
 //! - `transactions`: those that run, who waits for whom, texts for people.
 //!
@@ -38,6 +39,7 @@ pub mod flush;
 pub mod foreign;
 pub mod history;
 pub mod load;
+pub mod monitor;
 pub mod pool_dump;
 pub mod prepared;
 pub mod progress;

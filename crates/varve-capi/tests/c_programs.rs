@@ -104,3 +104,8 @@ fn loads_through_the_c_interface() {
 fn two_phase_commit_through_the_c_interface() {
     compile_and_run("xa");
 }
+
+#[test]
+fn a_monitor_through_the_c_interface() {
+    compile_and_run("monitor");
+}

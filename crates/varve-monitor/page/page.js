@@ -299,8 +299,7 @@ function writeState(state) {
     [space.file], [space.state], [bytesText(space.bytes), "n"], [countText(space.used_pages), "n"],
     [countText(space.history), "n"], [countText(space.truncations), "n"]]), "Undo is in the system tablespace");
   writeRows("waits", state.lock_waits.map((wait) => [
-    [wait.waiter === null ? "has written nothing" : String(wait.waiter)], [wait.seconds.toFixed(1), "n"],
-    [wait.wants, "wide"], [wait.holders.join(", ") || "those that have written nothing"]]), "Nobody waits");
+    [wait.waiter], [wait.seconds.toFixed(1), "n"], [wait.wants, "wide"], [wait.holders.join(", ")]]), "Nobody waits");
 }
 
 function writeRows(id, rows, none) {

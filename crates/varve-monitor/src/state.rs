@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use varve::{Database, Standing};
 
 use crate::samples::Samples;
-use crate::verdict::{Facts, verdict};
+use crate::verdict::{self, Facts, verdict};
 
 pub fn json(db: &Database, samples: &Samples) -> Value {
     let standing = db.standing();
@@ -55,10 +55,10 @@ fn lock_waits(standing: &Standing) -> Value {
     const SHOWN: usize = 50;
     let waits = standing.lock_waits.iter().take(SHOWN).map(|wait| {
         json!({
-            "waiter": wait.waiter.map(|id| id.0),
+            "waiter": verdict::owner(&wait.wanted),
             "seconds": wait.waited.as_secs_f64(),
-            "wants": wait.wants,
-            "holders": wait.holders.iter().map(|id| id.0).collect::<Vec<_>>(),
+            "wants": verdict::lock(&wait.wanted),
+            "holders": wait.blocking.iter().map(verdict::owner).collect::<Vec<_>>(),
         })
     });
     waits.collect()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use varve::{Kept, OldView, Standing};
+use varve::{Kept, LockInfo, OldView, Standing};
 
 use crate::samples::Samples;
 
@@ -128,26 +128,41 @@ fn lock_wait(facts: &Facts<'_>) -> Option<Finding> {
         true => Level::Bad,
         false => Level::Warning,
     };
-    let who = match longest.waiter {
-        Some(id) => format!("Transaction {id}"),
-        None => "A transaction that has written nothing".into(),
-    };
-    let holders: Vec<String> = longest.holders.iter().map(|id| id.to_string()).collect();
-    let holder = match holders.as_slice() {
-        [] => "transactions that have written nothing".into(),
-        [one] => format!("transaction {one}"),
-        many => format!("transactions {}", many.join(", ")),
-    };
+    let who = owner(&longest.wanted);
+    let holders: Vec<String> = longest.blocking.iter().map(owner).collect();
     let others = match waits.len() - 1 {
         0 => String::new(),
         1 => "; one more waits".into(),
         n => format!("; {n} more wait"),
     };
-    let (waited, wants) = (time(longest.waited), &longest.wants);
-    finding(
-        level,
-        format!("{who} has waited {waited} for {holder} to let go of a {wants}{others}"),
-    )
+    let (waited, holders) = (time(longest.waited), holders.join(", "));
+    let wants = lock(&longest.wanted);
+    let text = format!("has waited {waited} for {holders} to let go of {wants}{others}");
+    finding(level, format!("{} {text}", capitalised(&who)))
+}
+
+/// Whose a lock is.
+pub fn owner(lock: &LockInfo) -> String {
+    match lock.session {
+        0 => format!("transaction {}", lock.transaction),
+        session => format!("connection {session}"),
+    }
+}
+
+/// What is locked, and how.
+pub fn lock(lock: &LockInfo) -> String {
+    let LockInfo {
+        mode, table, index, ..
+    } = lock;
+    match index {
+        Some(index) => format!("a key of table {table}, index {index} ({mode})"),
+        None => format!("table {table} ({mode})"),
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let (first, rest) = text.split_at(text.len().min(1));
+    first.to_uppercase() + rest
 }
 
 fn redo_log(facts: &Facts<'_>) -> Option<Finding> {

@@ -154,7 +154,7 @@ fn a_waiter_and_an_old_view_are_in_the_state() {
             waited
         });
         until("it waits", || {
-            bed.json("/api/state")["lock_waits"][0]["holders"][0].is_u64()
+            bed.json("/api/state")["lock_waits"][0]["holders"][0].is_string()
         });
         let wait = bed.json("/api/state")["lock_waits"][0].clone();
         let wants = wait["wants"].as_str().unwrap();

@@ -1,6 +1,6 @@
 //! Each sentence, from what leads to it.
 
-use varve::{LockWait, StoreRoom, TrxId, TrxNo};
+use varve::{LockInfo, LockWaitInfo, StoreRoom, TrxNo};
 
 use super::*;
 
@@ -163,26 +163,42 @@ fn a_store_that_is_full_or_lost() {
 
 #[test]
 fn who_waits_for_whom() {
-    let wait = |seconds, holders: &[u64]| LockWait {
-        waiter: Some(TrxId(43)),
+    let lock = |transaction, session| LockInfo {
+        id: String::new(),
+        transaction,
+        session,
+        mode: "X",
+        table: "shop/item".into(),
+        space: None,
+        index: Some("PRIMARY".into()),
+        key: Some("7".into()),
+    };
+    let wait = |seconds, holders: &[(u64, u64)]| LockWaitInfo {
+        wanted: lock(43, 0),
         waited: Duration::from_secs(seconds),
-        wants: "record lock (table shop/item, index PRIMARY)".into(),
-        holders: holders.iter().map(|id| TrxId(*id)).collect(),
+        blocking: holders
+            .iter()
+            .map(|(id, session)| lock(*id, *session))
+            .collect(),
     };
     let waits = |lock_waits| Standing {
         lock_waits,
         ..standing()
     };
     check(
-        &facts(&waits(vec![wait(12, &[41])])),
+        &facts(&waits(vec![wait(12, &[(41, 10)])])),
         Level::Bad,
-        "Transaction 43 has waited 12 s for transaction 41 to let go of a record lock (table shop/item, index PRIMARY)",
+        "Transaction 43 has waited 12 s for connection 10 to let go of a key of table shop/item, index PRIMARY (X)",
     );
-    let several = waits(vec![wait(2, &[41, 42]), wait(1, &[]), wait(0, &[])]);
-    let text = "Transaction 43 has waited 2 s for transactions 41, 42 to let go of a record lock (table shop/item, index \
-                PRIMARY); 2 more wait";
+    let several = waits(vec![
+        wait(2, &[(41, 0), (42, 11)]),
+        wait(1, &[]),
+        wait(0, &[]),
+    ]);
+    let text = "Transaction 43 has waited 2 s for transaction 41, connection 11 to let go of a key of table shop/item, \
+                index PRIMARY (X); 2 more wait";
     check(&facts(&several), Level::Warning, text);
-    let short = waits(vec![wait(0, &[41])]);
+    let short = waits(vec![wait(0, &[(41, 0)])]);
     assert_eq!(verdict(&facts(&short))[0].level, Level::Well);
 }
 
