@@ -131,8 +131,8 @@ void describe_deadlock()
 namespace {
 
 const LEX_CSTRING isolation_names[]= {
-  {STRING_WITH_LEN("READ UNCOMMITTED")}, {STRING_WITH_LEN("READ COMMITTED")}, {STRING_WITH_LEN("REPEATABLE READ")},
-  {STRING_WITH_LEN("SERIALIZABLE")}};
+  {STRING_WITH_LEN("READ UNCOMMITTED")}, {STRING_WITH_LEN("READ COMMITTED")},
+  {STRING_WITH_LEN("REPEATABLE READ")}, {STRING_WITH_LEN("SERIALIZABLE")}};
 const LEX_CSTRING lock_modes[]= {
   {STRING_WITH_LEN("S")}, {STRING_WITH_LEN("S,GAP")}, {STRING_WITH_LEN("X")}, {STRING_WITH_LEN("X,GAP")},
   {STRING_WITH_LEN("IS")}, {STRING_WITH_LEN("IS,GAP")}, {STRING_WITH_LEN("IX")}, {STRING_WITH_LEN("IX,GAP")},
@@ -291,7 +291,8 @@ int fill_trx(THD *thd, TABLE_LIST *tables, COND *)
   return fill(&rows, [&] {
     std::vector<Told_transaction> all;
     const varve_code code= varve_db_transactions(db, [](void *to, const varve_transaction *trx) {
-      static_cast<std::vector<Told_transaction> *>(to)->push_back({*trx, trx->waits_for ? trx->waits_for : ""});
+      const char *waits_for= trx->waits_for ? trx->waits_for : "";
+      static_cast<std::vector<Told_transaction> *>(to)->push_back({*trx, waits_for});
     }, &all);
     const Told_connections connections= told_connections();
     const my_time_t now= my_time_t(my_time(0));
