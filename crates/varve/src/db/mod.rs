@@ -489,11 +489,6 @@ impl Database {
         self.inner.core.locks.describe_deadlock(session);
     }
 
-    /// What holds purge back and who waits for whom, for programs.
-    pub fn standing(&self) -> Standing {
-        standing::standing(&self.inner.core)
-    }
-
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::Database;
 use super::transactions::{LockWaitInfo, lock_waits};
 use crate::base::TrxNo;
 use crate::history::Amount;
 use crate::txn::Core;
 
-/// See [`Database::standing`](crate::Database::standing).
+/// See [`Database::standing`].
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub oldest_view: Option<OldView>,
@@ -47,6 +48,13 @@ pub struct StoreRoom {
     pub max_bytes: u64,
     /// Why it can't be used, if it can't.
     pub lost: Option<String>,
+}
+
+impl Database {
+    /// What holds purge back and who waits for whom, for programs.
+    pub fn standing(&self) -> Standing {
+        standing(&self.inner.core)
+    }
 }
 
 pub fn standing(core: &Core) -> Standing {

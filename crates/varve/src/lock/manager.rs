@@ -132,9 +132,8 @@ pub struct TrxLocks {
     pub(super) locks: RefCell<Vec<LockRef>>,
     /// The indexes in which it has gap locks.
     pub(super) gaps: RefCell<SmallVec<[IndexId; 2]>>,
-    /// Rows that its ranges lock and that have no lock of their own.
-    pub(super) in_ranges: Cell<u64>,
-    /// The same for rows that it has written.
+    /// Of the locks that it has given up since its ranges or its writing say the same (`Shown::implied`), the
+    /// latter.
     pub(super) written: Cell<u64>,
     pub(super) inner: Arc<LockSys>,
 }
@@ -199,7 +198,6 @@ impl LockManager {
             owner,
             locks: RefCell::default(),
             gaps: RefCell::default(),
-            in_ranges: Cell::default(),
             written: Cell::default(),
             inner,
         }
@@ -361,8 +359,9 @@ impl TrxLocks {
         self.locks.borrow().len() + adopted + self.implied() as usize
     }
 
-    fn implied(&self) -> u64 {
-        self.in_ranges.get() + self.written.get()
+    /// Locks that it has without an entry in the lock table, having had one.
+    pub(super) fn implied(&self) -> u64 {
+        self.owner.shown.implied()
     }
 
     /// Whether the transaction holds any lock but the implicit ones on what it wrote.

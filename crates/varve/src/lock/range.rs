@@ -107,7 +107,7 @@ impl LockManager {
         if let Some(row) = row.filter(|row| row.is_new)
             && self.give_up_newest(locks, index, row.key)
         {
-            locks.in_ranges.set(locks.in_ranges.get() + 1);
+            locks.shown().set_implied(locks.implied() + 1);
         }
         done
     }
@@ -117,6 +117,7 @@ impl LockManager {
     pub fn give_up_written(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) {
         if self.holds_many(locks) && self.give_up_newest(locks, index, key) {
             locks.written.set(locks.written.get() + 1);
+            locks.shown().set_implied(locks.implied() + 1);
         }
     }
 
@@ -137,6 +138,7 @@ impl LockManager {
             drop(shard);
             locks.locks.borrow_mut().push(at);
             locks.written.set(locks.written.get() - 1);
+            locks.shown().set_implied(locks.implied() - 1);
         }
     }
 

@@ -58,6 +58,8 @@ fn a_long_scan_takes_no_memory() {
     assert!(m.holds_many(&a));
     scan(&m, &a, 0..ROWS, Exclusive).unwrap();
     assert_eq!((m.status().locked, a.count()), (0, ROWS as usize));
+    a.shown().begin(1, 0);
+    assert_eq!(m.transactions()[0].locks.records, u64::from(ROWS));
     assert!(m.memory_bytes() < 1000, "{} bytes", m.memory_bytes());
     for key in [0, 1, ROWS / 2, ROWS - 1] {
         assert!(!is_free(&m, key, Shared), "RANGE-1: {key}");
@@ -92,7 +94,7 @@ fn a_wait_makes_a_row_of_a_range_explicit() {
         until_waiting(m, 1);
         let status = m.status();
         assert_eq!((status.locked, status.waiting.len()), (1, 1));
-        assert_eq!(status.waiting[0].holders, [TrxId(1)]);
+        assert_eq!(status.waiting[0].holders[0].0.trx, Some(TrxId(1)));
         m.release_all(&a);
         assert_eq!(waiter.join().unwrap().unwrap(), Acquired::New);
     });

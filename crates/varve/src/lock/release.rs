@@ -35,7 +35,7 @@ impl LockManager {
             std::mem::take(&mut shared.adopted)
         };
         locks.release_gaps();
-        locks.in_ranges.set(0);
+        locks.shown().set_implied(locks.written.get());
         let owner = locks.owner.key;
         let held = std::mem::take(&mut *locks.locks.borrow_mut());
         let mut key = Vec::new();
@@ -83,8 +83,8 @@ impl TrxLocks {
             shared.life += 1;
             std::mem::take(&mut shared.adopted)
         };
-        self.in_ranges.set(0);
         self.written.set(0);
+        self.shown().set_implied(0);
         let mut locks = self.locks.borrow_mut();
         if !(locks.is_empty() && adopted.is_empty()) {
             for at in adopted.into_iter().chain(locks.drain(..)) {

@@ -28,9 +28,19 @@ pub struct Shown {
     /// The number of its open read view; 0: it has none.
     view: AtomicU64,
     rolls_back: AtomicBool,
+    /// Locks of records that it has without an entry in the lock table, having had one (range.rs).
+    implied: AtomicU64,
 }
 
 impl Shown {
+    pub fn implied(&self) -> u64 {
+        self.implied.load(Ordering::Relaxed)
+    }
+
+    pub fn set_implied(&self, locks: u64) {
+        self.implied.store(locks, Ordering::Relaxed);
+    }
+
     /// SHOWN-1
     pub fn begin(&self, number: u64, isolation: u8) {
         self.number.store(number, Ordering::Relaxed);
@@ -130,6 +140,7 @@ impl LockManager {
             for (owner, of) in running.filter(|(owner, _)| owner.number != 0) {
                 let mut locks = amounts.get(&of.key).copied().unwrap_or_default();
                 locks.tables += of.shared.lock().intents.len() as u64;
+                locks.records += of.shown.implied();
                 let view = of.shown.view.load(Ordering::Relaxed);
                 all.push(ShownTransaction {
                     owner,
