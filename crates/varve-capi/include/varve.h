@@ -598,7 +598,7 @@ typedef void (*varve_duplicate_fn)(void *context, const char *index, const struc
 
 // Where a monitor listens, and for whom.
 typedef struct varve_monitor_options {
-  // A loopback address with a port: "127.0.0.1:3480", "[::1]:3480". Port 0: one that is free.
+  // A loopback address with a port: `127.0.0.1:3480`, `[::1]:3480`. Port 0: one that is free.
   const char *address;
   // Optional. A file with the token that everybody has to show, 16 to 256 letters, digits, `-`, `.`, `_`
   // and `~`, which not everybody may read. Without it everybody on this machine may look.

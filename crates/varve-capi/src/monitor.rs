@@ -12,7 +12,7 @@ use crate::error::varve_code::{self, VARVE_OK};
 /// Where a monitor listens, and for whom.
 #[repr(C)]
 pub struct varve_monitor_options {
-    /// A loopback address with a port: "127.0.0.1:3480", "[::1]:3480". Port 0: one that is free.
+    /// A loopback address with a port: `127.0.0.1:3480`, `[::1]:3480`. Port 0: one that is free.
     pub address: *const c_char,
     /// Optional. A file with the token that everybody has to show, 16 to 256 letters, digits, `-`, `.`, `_`
     /// and `~`, which not everybody may read. Without it everybody on this machine may look.
