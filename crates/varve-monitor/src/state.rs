@@ -44,6 +44,7 @@ fn oldest_view(standing: &Standing) -> Value {
     standing.oldest_view.map_or(Value::Null, |view| {
         json!({
             "number": view.number.0,
+            "connection": view.session,
             "seconds": view.open_for.as_secs(),
             "kept": view.kept.map(|kept| json!({"versions": kept.versions, "bytes": kept.bytes})),
         })

@@ -209,8 +209,7 @@ fn history_store(facts: &Facts<'_>) -> Option<Finding> {
     (store.bytes >= store.max_bytes).then(|| finding(Level::Warning, text))?
 }
 
-/// The culprit of most long histories. Whose snapshot it is the engine does not know: the place for the
-/// connection's number is here, in `whose`.
+/// The culprit of most long histories.
 fn old_view(facts: &Facts<'_>) -> Option<Finding> {
     let view = facts
         .standing
@@ -244,8 +243,11 @@ fn old_view(facts: &Facts<'_>) -> Option<Finding> {
     finding(Level::Warning, text)
 }
 
-fn whose(_: &OldView) -> &'static str {
-    "A snapshot"
+fn whose(view: &OldView) -> String {
+    match view.session {
+        0 => "A snapshot".into(),
+        session => format!("A snapshot of connection {session}"),
+    }
 }
 
 /// At the speed that purge has had.

@@ -37,6 +37,7 @@ fn view(seconds: u64, kept: Option<u64>) -> Standing {
     let kept = kept.map(|bytes| Kept { versions: 7, bytes });
     let oldest_view = Some(OldView {
         number: TrxNo(9),
+        session: 0,
         open_for: Duration::from_secs(seconds),
         kept,
     });
@@ -72,6 +73,10 @@ fn a_snapshot_for_which_the_store_keeps_versions_costs_nothing() {
         Level::Note,
         "A snapshot has been open for 1 min 10 s; nothing had to be kept for it so far",
     );
+    let mut of_connection = view(28 * 60 + 5, Some(0));
+    of_connection.oldest_view.as_mut().unwrap().session = 10;
+    let text = "A snapshot of connection 10 has been open for 28 min; nothing had to be kept for it so far";
+    check(&facts(&of_connection), Level::Note, text);
 }
 
 #[test]

@@ -214,6 +214,7 @@ fn oldest_view(out: &mut String, core: &Core) -> fmt::Result {
         number: oldest,
         open_for,
         kept,
+        ..
     }) = standing.oldest_view
     else {
         return writeln!(out, "no read view is open");

@@ -28,6 +28,8 @@ pub struct Standing {
 #[derive(Clone, Copy, Debug)]
 pub struct OldView {
     pub number: TrxNo,
+    /// Whose it is, as in [`Transaction::set_session`](crate::Transaction::set_session); 0: nobody's.
+    pub session: u64,
     /// For how long it is known to have been the oldest.
     pub open_for: Duration,
     /// What the history store has for it, if purge goes on behind it.
@@ -62,6 +64,7 @@ pub fn standing(core: &Core) -> Standing {
     let is_member = |view: TrxNo| members.iter().any(|(member, _)| *member == view);
     let oldest_view = core.oldest_view().map(|(number, open_for)| OldView {
         number,
+        session: (core.locks.owner_of_view(number)).map_or(0, |owner| owner.session),
         open_for,
         kept: is_member(number).then(|| kept_for(core, number)),
     });

@@ -6,11 +6,12 @@
 //!   their next transaction, are not.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadlock::Wanted;
-use super::manager::{LockManager, LockSys, TrxLocks};
+use super::manager::{LockManager, LockSys, Registry, TrxLocks};
 use super::mode::TableMode;
 use super::owner::{Owner, OwnerKey};
 use super::shard::{LOCK_BYTES, Target};
@@ -155,6 +156,25 @@ impl LockManager {
         }
         all.sort_unstable_by_key(|shown| shown.owner.number);
         all
+    }
+}
+
+impl LockManager {
+    /// The transaction that has this read view open. Takes the mutexes of the registries only.
+    pub fn owner_of_view(&self, view: TrxNo) -> Option<LockOwner> {
+        let has_it = |owner: &&Arc<Owner>| {
+            let shown = &owner.shown;
+            shown.view.load(Ordering::Relaxed) == view.0
+                && shown.number.load(Ordering::Relaxed) != 0
+        };
+        let in_registry = |registry: &Registry<OwnerKey>| {
+            let registry = registry.lock();
+            registry
+                .values()
+                .find(has_it)
+                .map(|owner| LockOwner::of(owner))
+        };
+        self.inner.owners().iter().find_map(in_registry)
     }
 }
 

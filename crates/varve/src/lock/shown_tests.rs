@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Mode::{Exclusive, Shared};
 use super::{LockAmount, LockManager, LockTarget, Mode, TableMode, TrxLocks, Wait};
-use crate::base::{IndexId, TableId, TrxId};
+use crate::base::{IndexId, TableId, TrxId, TrxNo};
 
 static NO_KILL: AtomicBool = AtomicBool::new(false);
 const PATIENT: Wait<'static> = Wait::For {
@@ -64,6 +64,9 @@ fn transactions_are_listed_from_their_begin_to_their_end() {
         [(7, Some(TrxId(41)), 0, 1, 3), (8, None, 77, 2, 0)],
         "SHOWN-1"
     );
+    b.shown().set_view(Some(TrxNo(5)));
+    let of_view = |no| m.owner_of_view(TrxNo(no)).map(|owner| owner.number);
+    assert_eq!((of_view(5), of_view(6)), (Some(7), None));
     let amount = all[1].locks;
     assert_eq!(
         (amount.records, amount.tables, amount.gaps, amount.count()),
