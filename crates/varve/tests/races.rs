@@ -185,6 +185,55 @@ fn a_scan_passes_over_a_row_whose_deletion_is_committed_meanwhile() {
     assert_eq!(ids, [Value::Int(1), Value::Int(3)]);
 }
 
+/// WRITTEN-2: a row that a rollback has put back is nobody else's before its entries are there, too. Whoever
+/// took it then would find an entry that does not fit.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_row_is_locked_until_a_rollback_has_put_back_its_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    // What a transaction writes it does not lock beside.
+    db.core().locks.set_few_locks(0);
+    let mut trx = begin(&db);
+    insert(&mut trx, &table, 1, 1).unwrap();
+    trx.commit().unwrap();
+    for is_whole in [true, false] {
+        let mut deleter = db.begin(Isolation::ReadCommitted);
+        let savepoint = deleter.savepoint();
+        let cursor = find(&mut deleter, &table, 1);
+        deleter.delete(&table, &cursor).unwrap();
+        let mut other = db.begin(Isolation::ReadCommitted);
+        other.set_lock_wait_timeout(Duration::ZERO);
+        let stop = db.core().log.stops.set(StopPoint::RowPutBack);
+        let locked = std::thread::scope(|scope| {
+            let rollback = scope.spawn(move || {
+                match is_whole {
+                    true => deleter.rollback().unwrap(),
+                    false => deleter.rollback_to(savepoint).unwrap(),
+                };
+            });
+            stop.wait();
+            let mut cursor = table.cursor(0).unwrap();
+            let key = table.def().key(0, &[Value::Int(1)]).unwrap();
+            let found = cursor.seek(
+                &mut other,
+                &key.datums(),
+                KeyMatch::Exact,
+                LockMode::Exclusive,
+            );
+            stop.wait();
+            rollback.join().unwrap();
+            found
+        });
+        assert!(matches!(locked, Err(Error::LockWaitTimeout)), "{locked:?}");
+        let cursor = find(&mut other, &table, 1);
+        other.delete(&table, &cursor).unwrap();
+        other.rollback().unwrap();
+        assert_eq!(db.core().locks.status().locked, 0);
+        check(&db, "a/t", 1, 0);
+    }
+}
+
 /// Rows are counted where they are changed, so that what takes a change back finds it counted.
 #[test]
 fn failed_inserts_do_not_change_the_number_of_rows() {

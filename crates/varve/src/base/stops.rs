@@ -17,6 +17,8 @@ pub enum StopPoint {
     ViewOfCommittedRow,
     /// A locking scan has met a row whose deleter has not ended, and is to lock it. It has latched the leaf.
     RowBeingDeleted,
+    /// A rollback has put a row back; what else its change did, it is to take back.
+    RowPutBack,
     /// A renamed table's new name is committed, and its locks are free. `Tables` has the old one still.
     TableRenamed,
     /// Somebody is to find out how far the checkpoint may go.

@@ -342,12 +342,15 @@ impl GapTable {
         let Some(gaps) = shard.get(&index) else {
             return SmallVec::new();
         };
-        let holders = gaps.holders.values().map(|held| RangeHolder {
-            owner: held.owner.clone(),
-            life: held.life,
-            modes: held.modes_at(key),
-        });
-        holders.filter(|holder| !holder.modes.is_empty()).collect()
+        let mut holders = SmallVec::new();
+        for held in gaps.holders.values() {
+            let modes = held.modes_at(key);
+            if !modes.is_empty() {
+                let (owner, life) = (held.owner.clone(), held.life);
+                holders.push(RangeHolder { owner, life, modes });
+            }
+        }
+        holders
     }
 
     #[inline]

@@ -259,7 +259,8 @@ impl LockManager {
             return false;
         };
         // RANGE-3
-        if self.inner.is_in_own_range(locks.owner.key, index, key) {
+        let by_range = self.inner.own_range_modes(locks.owner.key, index, key);
+        if !by_range.is_empty() {
             return false;
         }
         let mut wakes = Wakes::new();
@@ -267,10 +268,11 @@ impl LockManager {
             .queue_mut(at.slot)
             .release(locks.owner.key, &mut wakes);
         shard.remove_if_empty(at.slot);
-        drop(shard);
         if !modes.is_empty() {
+            // OWNER-2: before the slot can be another lock's, which somebody may give the owner.
             locks.forget(at);
         }
+        drop(shard);
         wake_all(wakes);
         !modes.is_empty()
     }

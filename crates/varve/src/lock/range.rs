@@ -41,6 +41,9 @@
 //!   latch. One that looked at the record before, and waits for no latch, may get the lock now: it looks
 //!   again, and waits for the owner, as after any insert (QUEUE-1). When a rollback to a savepoint puts the
 //!   old TrxId back, the owner gets a lock first, under the same latch.
+//! - **WRITTEN-2** Nobody else gets a row while a rollback has put it back, but not its entries yet: those of
+//!   a row that was deleted follow it. So the owner gets the lock of such a row, whatever rollback it is, and
+//!   gives it up with the next row at the earliest.
 //!
 //! Mutexes: a shard of queues, in it a shard of gaps, or an owner's lists.
 
@@ -121,25 +124,40 @@ impl LockManager {
         }
     }
 
-    /// The owner is about to take back what it wrote to a record, which says so no more, and goes on: the
-    /// record stays locked, as long as there is memory for that. To be called under the exclusive latch of
-    /// the record's leaf (WRITTEN-1).
-    pub fn lock_again(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) {
+    /// The owner is about to take back what it wrote to a record, which says so no more: it gets a lock, unless
+    /// it has one, and none if there is no memory for it and it need not have it. True if it got one. To be
+    /// called under the exclusive latch of the record's leaf (WRITTEN-1).
+    pub fn lock_again(
+        &self,
+        locks: &TrxLocks,
+        index: IndexId,
+        key: &[u8],
+        must_have: bool,
+    ) -> bool {
         let (inner, owner) = (&self.inner, locks.owner.key);
-        if locks.written.get() == 0 || inner.is_in_own_range(owner, index, key) {
-            return;
+        let by_range = inner.own_range_modes(owner, index, key);
+        if by_range.has(TableMode::Exclusive) {
+            return false;
         }
-        let limit = inner.shard_bytes.load(Ordering::Relaxed);
+        let limit = match must_have {
+            true => usize::MAX,
+            false => inner.shard_bytes.load(Ordering::Relaxed),
+        };
         let target = Target::Record(index, key);
         let Some((at, mut shard)) = inner.find_or_insert_within(target, limit) else {
-            return;
+            return false;
         };
-        if shard.queue_mut(at.slot).grant(owner, TableMode::Exclusive) {
-            drop(shard);
+        let queue = shard.queue_mut(at.slot);
+        let held = queue.held_by(owner);
+        if queue.grant(owner, TableMode::Exclusive) {
             locks.locks.borrow_mut().push(at);
-            locks.written.set(locks.written.get() - 1);
-            locks.shown().set_implied(locks.implied() - 1);
         }
+        !held.has(TableMode::Exclusive)
+    }
+
+    /// Whether the owner has given up locks of records that it wrote.
+    pub fn relies_on_writing(&self, locks: &TrxLocks) -> bool {
+        locks.written.get() > 0
     }
 
     /// Gives up this record's lock, if it is among those that the owner took last, and nobody awaits it.
@@ -210,10 +228,14 @@ impl LockSys {
         Met::InQueue(given)
     }
 
-    /// Whether the owner's own range locks the record (RANGE-3).
-    pub(super) fn is_in_own_range(&self, owner: OwnerKey, index: IndexId, key: &[u8]) -> bool {
-        self.gaps.is_near_ranges(index, key)
-            && (self.gaps.ranges_at(index, key).iter()).any(|holder| holder.owner.key == owner)
+    /// How the owner's own ranges lock the record (RANGE-3).
+    pub(super) fn own_range_modes(&self, owner: OwnerKey, index: IndexId, key: &[u8]) -> ModeSet {
+        if !self.gaps.is_near_ranges(index, key) {
+            return ModeSet::EMPTY;
+        }
+        let found = self.gaps.ranges_at(index, key);
+        let own = found.iter().find(|holder| holder.owner.key == owner);
+        own.map_or(ModeSet::EMPTY, |holder| holder.modes)
     }
 }
 

@@ -151,6 +151,34 @@ fn ranges_are_given_up_with_searches() {
     });
 }
 
+/// WRITTEN-1: a shared range does not stand for the exclusive lock that a written record's owner gets back.
+#[test]
+fn a_written_record_in_a_shared_range_is_locked_again() {
+    let m = LockManager::new();
+    m.set_few_locks(0);
+    let a = m.owner();
+    scan(&m, &a, 0..10, Shared).unwrap();
+    let key = 5u32.to_be_bytes();
+    lock(&m, &a, 5, Exclusive, Wait::No).unwrap();
+    m.give_up_written(&a, INDEX, &key);
+    assert!(m.relies_on_writing(&a) && is_free(&m, 5, Shared));
+    assert!(m.lock_again(&a, INDEX, &key, false));
+    assert!(!is_free(&m, 5, Shared), "WRITTEN-1");
+    assert!(!m.lock_again(&a, INDEX, &key, false), "it has it");
+    m.release_all(&a);
+    scan(&m, &a, 0..10, Exclusive).unwrap();
+    assert!(!m.lock_again(&a, INDEX, &key, true), "its range says so");
+    m.release_all(&a);
+    assert_eq!(m.status().locked, 0);
+    // Without memory a row that must be locked is locked all the same.
+    m.set_memory_limit(0);
+    assert!(!m.lock_again(&a, INDEX, &key, false));
+    assert_eq!(m.status().locked, 0);
+    assert!(m.lock_again(&a, INDEX, &key, true));
+    assert_eq!(m.status().locked, 1);
+    m.release_all(&a);
+}
+
 /// RANGE-1 with threads: nobody is in a row where somebody else is who should not be.
 #[test]
 fn rows_in_ranges_exclude_each_other() {

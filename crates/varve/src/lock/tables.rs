@@ -64,10 +64,10 @@ impl LockManager {
             return false;
         };
         shard.remove_if_empty(at.slot);
-        drop(shard);
         if left.is_empty() {
             locks.forget(at);
         }
+        drop(shard);
         if mode.is_strong() {
             self.inner.strong_of(table).fetch_sub(1, Ordering::SeqCst);
         }

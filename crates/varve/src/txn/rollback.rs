@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, GoingOn, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, TableId};
+use crate::base::{
+    Error, GoingOn, IndexId, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, StopPoint, TableId,
+};
 use crate::btree::LeafPos;
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state};
 use crate::mtr::Mtr;
@@ -30,6 +32,8 @@ use super::transaction::Transaction;
 const MAX_MTR: u32 = 256 * 1024;
 /// How long rollback waits before it tries again to get room on a full disk (RB-1).
 const SPACE_RETRY: Duration = Duration::from_millis(100);
+/// So many rows a rollback to a savepoint locks again whatever memory that takes.
+const FEW_ROWS: usize = 1000;
 /// How often it says that it waits.
 const SPACE_TELL: Duration = Duration::from_secs(60);
 
@@ -39,7 +43,8 @@ pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
         goes_on: true,
         ..Course::new(GO_ON)
     };
-    each_newest(trx, down_to, |core, trx, record, page| {
+    let core = trx.core().clone();
+    let done = each_newest(trx, down_to, |core, trx, record, page| {
         let Some(table) = core.tables.by_id(record.table)? else {
             if record.table.is_temporary() {
                 // Its own transaction has dropped it (TEMP-3).
@@ -52,7 +57,9 @@ pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
         with_space(core, || {
             take_back(core, trx, &table, record, page, &mut course)
         })
-    })
+    });
+    course.let_go(&core, trx);
+    done
 }
 
 /// Takes back everything. Returns the tables that can't be used and whose changes are left (RB-2).
@@ -192,6 +199,10 @@ struct Course<'a> {
     going_on: GoingOn<'a>,
     /// The transaction goes on afterwards: rows that it has changed stay locked.
     goes_on: bool,
+    /// How many it has locked for that.
+    locked: usize,
+    /// The row that is locked until its entries are back (WRITTEN-2).
+    open_row: Option<(IndexId, Vec<u8>)>,
     /// Tables whose loaded rows it has taken out.
     unloaded: Vec<TableId>,
 }
@@ -201,7 +212,45 @@ impl Course<'_> {
         Course {
             going_on,
             goes_on: false,
+            locked: 0,
+            open_row: None,
             unloaded: Vec::new(),
+        }
+    }
+
+    /// A row that the transaction has changed is about to be as it was. To be called under the exclusive
+    /// latch of its leaf.
+    fn lock_again(
+        &mut self,
+        core: &Core,
+        trx: &Transaction,
+        index: IndexId,
+        record: &UndoRecord<'_>,
+    ) {
+        let locks = trx.locks();
+        if self.goes_on && core.locks.relies_on_writing(locks) {
+            // WRITTEN-1. A statement's cursor may be on one of a few, and change it again.
+            let must_have = self.locked < FEW_ROWS;
+            if core.locks.lock_again(locks, index, record.key, must_have) {
+                self.locked += 1;
+                locks
+                    .shown()
+                    .set_implied(locks.shown().implied().saturating_sub(1));
+                return;
+            }
+        }
+        if record.kind == UndoKind::RowDeleteMark
+            && core.locks.lock_again(locks, index, record.key, true)
+        {
+            // WRITTEN-2
+            self.open_row = Some((index, record.key.to_vec()));
+        }
+    }
+
+    /// The entries of the row that was put back last are there, too.
+    fn let_go(&mut self, core: &Core, trx: &Transaction) {
+        if let Some((index, key)) = self.open_row.take() {
+            core.locks.unlock_record(trx.locks(), index, &key);
         }
     }
 }
@@ -242,6 +291,9 @@ fn take_back(
         .index(record.index)
         .filter(|index| record.kind.is_about_rows() == (index.id == table.clustered.id))
         .ok_or_else(|| damaged(format!("{:?} of index {}", record.kind, record.index)))?;
+    if record.kind.is_row() {
+        course.let_go(core, trx);
+    }
     match (record.kind, &record.previous) {
         (UndoKind::RowInsert | UndoKind::EntryInsert, _) => remove(core, trx, index, record)?,
         (UndoKind::OverflowAlloc, _) => free_overflow(core, trx, table, record)?,
@@ -401,7 +453,7 @@ fn restore_row(
     index: &OpenIndex,
     record: &UndoRecord<'_>,
     previous: &Previous<'_>,
-    course: &Course<'_>,
+    course: &mut Course<'_>,
 ) -> Result<()> {
     let diff = &previous.diff;
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
@@ -426,9 +478,8 @@ fn restore_row(
         mtr.release(pos.h);
         room = growth;
     };
-    if course.goes_on && previous.trx != record.trx && !record.table.is_temporary() {
-        // WRITTEN-1
-        core.locks.lock_again(trx.locks(), index.id, record.key);
+    if previous.trx != record.trx && !record.table.is_temporary() {
+        course.lock_again(core, trx, index.id, record);
     }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
@@ -444,5 +495,6 @@ fn restore_row(
     );
     undo.mark_undone(&mut mtr, latch);
     mtr.commit();
+    core.log.stops.pass(StopPoint::RowPutBack);
     Ok(())
 }
