@@ -124,9 +124,9 @@ impl LockManager {
         }
     }
 
-    /// The owner is about to take back what it wrote to a record, which says so no more: it gets a lock, unless
-    /// it has one, and none if there is no memory for it and it need not have it. True if it got one. To be
-    /// called under the exclusive latch of the record's leaf (WRITTEN-1).
+    /// The owner is about to take back what it wrote to a record, which says so no more: it gets a lock,
+    /// unless it has one, and none if there is no memory for it and it need not have it. True if it got one.
+    /// To be called under the exclusive latch of the record's leaf (WRITTEN-1).
     pub fn lock_again(
         &self,
         locks: &TrxLocks,
