@@ -738,7 +738,7 @@ typedef struct varve_table_stats {
 
 // A running transaction, as it is at the moment.
 typedef struct varve_transaction {
-  // Tells it from all others: its id, or if it has written nothing a number from 2^48 on.
+  // Tells it from all others: its id, or if it has written nothing a number from 2^56 on.
   uint64_t number;
   // 0: it has written nothing.
   uint64_t id;

@@ -25,7 +25,7 @@ pub enum varve_transaction_state {
 /// A running transaction, as it is at the moment.
 #[repr(C)]
 pub struct varve_transaction {
-    /// Tells it from all others: its id, or if it has written nothing a number from 2^48 on.
+    /// Tells it from all others: its id, or if it has written nothing a number from 2^56 on.
     pub number: u64,
     /// 0: it has written nothing.
     pub id: u64,

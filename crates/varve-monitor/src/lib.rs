@@ -101,6 +101,10 @@ impl Monitor {
             .enable_all()
             .build()
             .map_err(|e| Error::io("start", "the monitor", e))?;
+        let listener = {
+            let _of_the_runtime = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(failed)?
+        };
         let (stop, stopped) = oneshot::channel();
         let shared = Shared::new(db.clone(), access);
         let thread = std::thread::Builder::new()

@@ -1,6 +1,6 @@
 //! An hour of samples (MON-5): every metric, once a second.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -114,10 +114,12 @@ impl Samples {
     /// there are left out.
     pub fn json(&self, since: u64, columns: Option<&str>) -> Value {
         let wanted: Vec<usize> = match columns {
-            Some(names) => names
-                .split(',')
-                .filter_map(|name| self.position(name))
-                .collect(),
+            // Each once: who asks a thousand times for one gets no answer of gigabytes (MON-3).
+            Some(names) => {
+                let mut seen = HashSet::new();
+                let known = names.split(',').filter_map(|name| self.position(name));
+                known.filter(|n| seen.insert(*n)).collect()
+            }
             None => (0..self.columns.len()).collect(),
         };
         let skipped = since.saturating_sub(self.first);
@@ -221,6 +223,8 @@ mod tests {
         assert_eq!(new["columns"], json!(["b", "a"]));
         assert_eq!(new["rows"], json!([[KEPT as f64 + 4.0, 7, KEPT + 4]]));
         assert_eq!(all.json(u64::MAX, None)["rows"], json!([]));
+        let repeated = all.json(u64::MAX, Some("b,a,a,b,a"));
+        assert_eq!(repeated["columns"], json!(["b", "a"]), "MON-3");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! answer goes, too. The page's requests find a new connection by themselves.
 
 use std::convert::Infallible;
-use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -13,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use varve::Database;
@@ -80,8 +79,6 @@ async fn sample(shared: Arc<Shared>) {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let listener = tokio::net::TcpListener::from_std(listener);
-    let listener = listener.expect("it is made for a runtime, which is there");
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok((stream, _)) = listener.accept().await else {

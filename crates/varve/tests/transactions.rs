@@ -100,7 +100,7 @@ fn a_transaction_says_whose_it_is_and_what_it_has() {
         (told.id, told.state, told.isolation),
         (None, TransactionState::Running, Isolation::ReadCommitted)
     );
-    assert!(told.number > 1 << 48, "{told:?}");
+    assert!(told.number > 1 << 56, "{told:?}");
     assert_eq!((told.changes, told.locks, told.rows_locked), (0, 0, 0));
     assert!(told.view.is_some() && told.waits.is_none() && !told.prepared);
     let told = of_session(&db, 6);

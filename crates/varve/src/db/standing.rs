@@ -83,7 +83,7 @@ pub fn standing(core: &Core) -> Standing {
 }
 
 /// What the store has for a member.
-fn kept_for(core: &Core, member: TrxNo) -> Kept {
+pub fn kept_for(core: &Core, member: TrxNo) -> Kept {
     let store = core.history.store();
     let Amount { versions, bytes } =
         store.map_or(Amount::default(), |store| store.amount_for(member));

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::base::{IndexId, SpaceId, TrxId, TrxNo, fnv1a};
 use crate::catalog::OpenTable;
-use crate::history::Amount;
 use crate::lock::{
     LockDescription, LockOwner, LockTarget, LockWaiting, ShownTransaction, TableMode,
 };
 use crate::txn::{Core, IdState, Isolation};
 
 use super::key_text::{hex, key_text};
+use super::standing::{Kept, kept_for};
 
 /// What a transaction is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub enum TransactionState {
 /// A running transaction, as it is at the moment.
 #[derive(Clone, Debug)]
 pub struct TransactionInfo {
-    /// Tells it from all others: its id, or if it has written nothing a number from 2^48 on.
+    /// Tells it from all others: its id, or if it has written nothing a number from 2^56 on.
     pub number: u64,
     /// Its id, which it draws when it writes first.
     pub id: Option<TrxId>,
@@ -39,8 +39,8 @@ pub struct TransactionInfo {
     pub isolation: Isolation,
     /// Undo records that it has written, those that were rolled back to a savepoint included.
     pub changes: u64,
-    /// Locks on rows, on tables, and indexes in which it has locked gaps; those on rows that it wrote are
-    /// among them only if somebody has waited for them.
+    /// Locks on rows, on tables, and indexes in which it has locked gaps. A row that it wrote is among them
+    /// if it had locked it before, or somebody has waited for it.
     pub locks: u64,
     pub rows_locked: u64,
     pub tables_locked: u64,
@@ -96,8 +96,8 @@ pub struct LockWaitInfo {
     pub blocking: Vec<LockInfo>,
 }
 
-/// Numbers of transactions without an id begin here; no id is so large.
-const WITHOUT_ID: u64 = 1 << 48;
+/// Numbers of transactions without an id begin here; ids end below.
+const WITHOUT_ID: u64 = 1 << 56;
 
 /// As `TransactionInfo::number`.
 pub fn number_of(owner: &LockOwner) -> u64 {
@@ -159,16 +159,17 @@ pub fn list(core: &Core) -> Vec<TransactionInfo> {
 }
 
 fn view_info(core: &Core, number: TrxNo, sees_below: TrxId, is_member: bool) -> ViewInfo {
-    let store = core.history.store().filter(|_| is_member);
-    let kept = store.map_or(Amount::default(), |store| store.amount_for(number));
+    let kept = match is_member {
+        true => kept_for(core, number),
+        false => Kept::default(),
+    };
     ViewInfo {
         number,
         sees_below,
         in_history_store: is_member,
-        pinned_history: if is_member {
-            0
-        } else {
-            history_since(core, number)
+        pinned_history: match is_member {
+            true => 0,
+            false => history_since(core, number),
         },
         pinned_versions: kept.versions,
         pinned_bytes: kept.bytes,

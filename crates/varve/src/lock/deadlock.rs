@@ -9,10 +9,11 @@
 //!   under the graph's mutex. Take a cycle of waits, and the member that entered the graph last. By then all
 //!   requests of the cycle were queued and their owners were in the graph, so every edge could be read, and
 //!   the search from this member finds the cycle. An edge to an owner that is added later, without a wait
-//!   beginning, comes only from a lock given to an owner on account of an implicit lock it had: then the
-//!   search is started for it (`LockManager::convert_implicit`). The edges that an upgrade adds by going
-//!   before others lead to its owner, which begins to wait itself. A gap lock that is taken over a key which
-//!   others wait to insert adds edges to its owner, which is running; when it waits, it searches.
+//!   beginning, comes only from a lock given to an owner on account of an implicit lock it had, or one by a
+//!   range: then the search is started for it (`LockManager::convert_implicit`, `LockSys::acquire`). The
+//!   edges that an upgrade adds by going before others lead to its owner, which begins to wait itself. A gap
+//!   lock that is taken over a key which others wait to insert adds edges to its owner, which is running;
+//!   when it waits, it searches.
 //! - **DEAD-2** (none is invented) The queues are read one after the other, so a cycle that was found may
 //!   never have existed as a whole. It is checked again, edge by edge, with the same waits going on. While
 //!   it waits an owner releases nothing, so an edge between two owners that waited all the time existed all
@@ -23,8 +24,8 @@
 //! - **DEAD-4** A victim is woken with `Victim` only while it waits, and gives up only if it was not granted
 //!   meanwhile.
 //!
-//! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. A thread that holds a
-//! shard's mutex never takes the graph's.
+//! Mutex order: graph, then a shard of queues, a shard of gaps, then an owner's `WaitSlot`. A thread that
+//! holds a shard's mutex never takes the graph's.
 //!
 //! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for
 //! one hot row, a new one costs a pass over a thousand waiters, not over a million pairs.

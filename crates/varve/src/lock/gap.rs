@@ -273,7 +273,7 @@ impl GapTable {
         for shard in &self.shards {
             for gaps in shard.lock().values() {
                 let holders = gaps.holders.iter();
-                holders.for_each(|(owner, intervals)| tell(*owner, intervals.bytes()));
+                holders.for_each(|(owner, held)| tell(*owner, held.bytes()));
             }
         }
     }

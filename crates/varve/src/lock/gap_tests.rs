@@ -10,15 +10,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::Mode::Exclusive;
+use super::tests::{LONG, NO_KILL, PATIENT, until_waiting};
 use super::{LockManager, LockTarget, TrxLocks, Wait};
 use crate::base::{Error, IndexId, Result, TrxId};
 
-const LONG: Duration = Duration::from_secs(60);
-static NO_KILL: AtomicBool = AtomicBool::new(false);
-const PATIENT: Wait<'static> = Wait::For {
-    timeout: LONG,
-    interrupt: &NO_KILL,
-};
 const INDEX: IndexId = IndexId(7);
 /// Shares its count with `INDEX`.
 const NAMESAKE: IndexId = IndexId(7 + 1024);
@@ -34,12 +29,6 @@ fn keeps_out(m: &LockManager, l: &TrxLocks, key: &str) -> bool {
 
 fn insert(m: &LockManager, l: &TrxLocks, key: &str, wait: Wait<'_>) -> Result<()> {
     m.wait_to_insert(l, INDEX, key.as_bytes(), wait)
-}
-
-fn until_waiting(m: &LockManager, n: u64) {
-    while m.stats().current_waits != n {
-        thread::yield_now();
-    }
 }
 
 fn assert_all_free(m: &LockManager) {

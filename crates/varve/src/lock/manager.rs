@@ -362,8 +362,15 @@ impl TrxLocks {
     }
 
     /// Locks that it has without an entry in the lock table, having had one.
-    pub(super) fn implied(&self) -> u64 {
+    fn implied(&self) -> u64 {
         self.owner.shown.implied()
+    }
+
+    /// So many more of them, or less.
+    pub fn add_implied(&self, more: i64) {
+        let now = self.implied();
+        debug_assert!(now.checked_add_signed(more).is_some(), "{now} and {more}");
+        self.shown().set_implied(now.saturating_add_signed(more));
     }
 
     /// Whether the transaction holds any lock but the implicit ones on what it wrote.
@@ -425,7 +432,7 @@ impl LockSys {
     }
 
     /// The shard and the hash within it.
-    fn place(&self, target: Target<'_>) -> (u16, u32) {
+    pub(super) fn place(&self, target: Target<'_>) -> (u16, u32) {
         let hash = match target {
             Target::Record(index, key) => hash_bytes(self.seed ^ index.0, key),
             Target::Table(table) => fold(!self.seed, table.0),

@@ -55,7 +55,7 @@ mod tests;
 
 pub use manager::{Acquired, LockManager, TrxLocks, Wait};
 pub use mode::{Mode, TableMode};
-pub use range::LastRow;
+pub use range::{LastRow, Need};
 pub use shown::{LockAmount, LockOwner, Shown, ShownTransaction};
 pub use status::{
     DeadlockMember, DeadlockReport, LockDescription, LockStats, LockStatus, LockTarget,

@@ -4,8 +4,9 @@
 //! Invariants:
 //! - **QUEUE-1** No two owners hold conflicting modes, but for one case: an owner that asked for a row that
 //!   was gone by then got the lock of a key on which another owner has inserted a row meanwhile. When that
-//!   owner's implicit lock is made explicit, both hold the key. A transaction that asks again then waits for
-//!   the other, although it has the mode.
+//!   owner's implicit lock is made explicit, both hold the key; so it is with the key of a dead row in a
+//!   range (range.rs), and with a lock that was given up because its row was written (WRITTEN-1). A
+//!   transaction that asks again then waits for the other, although it has the mode.
 //! - **QUEUE-2** A waiter is granted as soon as its mode conflicts with no other holder and with no waiter
 //!   before it. So among conflicting requests the order is first come, first served, and nobody waits
 //!   without a reason.

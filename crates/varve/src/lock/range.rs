@@ -75,6 +75,13 @@ pub(super) enum Met {
     InQueue(SmallVec<[OwnerKey; 2]>),
 }
 
+/// Whether a record has to be locked again when there is no memory for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    Must,
+    IfMemory,
+}
+
 /// The record that a piece of a range ends with.
 #[derive(Clone, Copy)]
 pub struct LastRow<'a> {
@@ -110,7 +117,7 @@ impl LockManager {
         if let Some(row) = row.filter(|row| row.is_new)
             && self.give_up_newest(locks, index, row.key)
         {
-            locks.shown().set_implied(locks.implied() + 1);
+            locks.add_implied(1);
         }
         done
     }
@@ -120,28 +127,22 @@ impl LockManager {
     pub fn give_up_written(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) {
         if self.holds_many(locks) && self.give_up_newest(locks, index, key) {
             locks.written.set(locks.written.get() + 1);
-            locks.shown().set_implied(locks.implied() + 1);
+            locks.add_implied(1);
         }
     }
 
     /// The owner is about to take back what it wrote to a record, which says so no more: it gets a lock,
-    /// unless it has one, and none if there is no memory for it and it need not have it. True if it got one.
-    /// To be called under the exclusive latch of the record's leaf (WRITTEN-1).
-    pub fn lock_again(
-        &self,
-        locks: &TrxLocks,
-        index: IndexId,
-        key: &[u8],
-        must_have: bool,
-    ) -> bool {
+    /// unless it has one. True if it got one. To be called under the exclusive latch of the record's leaf
+    /// (WRITTEN-1).
+    pub fn lock_again(&self, locks: &TrxLocks, index: IndexId, key: &[u8], need: Need) -> bool {
         let (inner, owner) = (&self.inner, locks.owner.key);
         let by_range = inner.own_range_modes(owner, index, key);
         if by_range.has(TableMode::Exclusive) {
             return false;
         }
-        let limit = match must_have {
-            true => usize::MAX,
-            false => inner.shard_bytes.load(Ordering::Relaxed),
+        let limit = match need {
+            Need::Must => usize::MAX,
+            Need::IfMemory => inner.shard_bytes.load(Ordering::Relaxed),
         };
         let target = Target::Record(index, key);
         let Some((at, mut shard)) = inner.find_or_insert_within(target, limit) else {
@@ -162,11 +163,16 @@ impl LockManager {
 
     /// Gives up this record's lock, if it is among those that the owner took last, and nobody awaits it.
     fn give_up_newest(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) -> bool {
+        let target = Target::Record(index, key);
+        let (its_shard, _) = self.inner.place(target);
         let mut held = locks.locks.borrow_mut();
         for place in (held.len().saturating_sub(NEWEST)..held.len()).rev() {
             let at = held[place];
+            if at.shard != its_shard {
+                continue;
+            }
             let mut shard = self.inner.shards[at.shard as usize].lock();
-            if shard.target(at.slot) != Target::Record(index, key) {
+            if shard.target(at.slot) != target {
                 continue;
             }
             let queue = shard.queue_mut(at.slot);

@@ -1,23 +1,17 @@
 //! Range locks; model.rs has random ones beside other locks. A wait that should end and does not runs into
 //! `LONG`.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::Mode::{Exclusive, Shared};
-use super::{Acquired, LastRow, LockManager, Mode, TrxLocks, Wait};
+use super::tests::{PATIENT, until_waiting};
+use super::{Acquired, LastRow, LockManager, Mode, Need, TrxLocks, Wait};
 use crate::base::{Error, IndexId, Result, TrxId};
 
-const LONG: Duration = Duration::from_secs(60);
-static NO_KILL: AtomicBool = AtomicBool::new(false);
-const PATIENT: Wait<'static> = Wait::For {
-    timeout: LONG,
-    interrupt: &NO_KILL,
-};
 const INDEX: IndexId = IndexId(7);
 
 fn lock(m: &LockManager, l: &TrxLocks, key: u32, mode: Mode, wait: Wait<'_>) -> Result<Acquired> {
@@ -39,12 +33,6 @@ fn scan(m: &LockManager, l: &TrxLocks, keys: std::ops::Range<u32>, mode: Mode) -
 fn is_free(m: &LockManager, key: u32, mode: Mode) -> bool {
     let l = m.owner();
     lock(m, &l, key, mode, Wait::No).is_ok()
-}
-
-fn until_waiting(m: &LockManager, n: u64) {
-    while m.stats().current_waits != n {
-        thread::yield_now();
-    }
 }
 
 /// RANGE-1, RANGE-3: rows without number are locked by one interval, until all is released.
@@ -162,19 +150,22 @@ fn a_written_record_in_a_shared_range_is_locked_again() {
     lock(&m, &a, 5, Exclusive, Wait::No).unwrap();
     m.give_up_written(&a, INDEX, &key);
     assert!(m.relies_on_writing(&a) && is_free(&m, 5, Shared));
-    assert!(m.lock_again(&a, INDEX, &key, false));
+    assert!(m.lock_again(&a, INDEX, &key, Need::IfMemory));
     assert!(!is_free(&m, 5, Shared), "WRITTEN-1");
-    assert!(!m.lock_again(&a, INDEX, &key, false), "it has it");
+    assert!(!m.lock_again(&a, INDEX, &key, Need::IfMemory), "it has it");
     m.release_all(&a);
     scan(&m, &a, 0..10, Exclusive).unwrap();
-    assert!(!m.lock_again(&a, INDEX, &key, true), "its range says so");
+    assert!(
+        !m.lock_again(&a, INDEX, &key, Need::Must),
+        "its range says so"
+    );
     m.release_all(&a);
     assert_eq!(m.status().locked, 0);
     // Without memory a row that must be locked is locked all the same.
     m.set_memory_limit(0);
-    assert!(!m.lock_again(&a, INDEX, &key, false));
+    assert!(!m.lock_again(&a, INDEX, &key, Need::IfMemory));
     assert_eq!(m.status().locked, 0);
-    assert!(m.lock_again(&a, INDEX, &key, true));
+    assert!(m.lock_again(&a, INDEX, &key, Need::Must));
     assert_eq!(m.status().locked, 1);
     m.release_all(&a);
 }

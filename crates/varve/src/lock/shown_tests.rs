@@ -1,28 +1,16 @@
 //! What lists of transactions and of waits say.
 
-use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
 
 use super::Mode::{Exclusive, Shared};
+use super::tests::{PATIENT, until_waiting};
 use super::{LockAmount, LockManager, LockTarget, Mode, TableMode, TrxLocks, Wait};
 use crate::base::{IndexId, TableId, TrxId, TrxNo};
 
-static NO_KILL: AtomicBool = AtomicBool::new(false);
-const PATIENT: Wait<'static> = Wait::For {
-    timeout: Duration::from_secs(60),
-    interrupt: &NO_KILL,
-};
 const INDEX: IndexId = IndexId(7);
 
 fn lock(m: &LockManager, l: &TrxLocks, key: &[u8], mode: Mode) {
     m.lock_record(l, INDEX, key, mode, PATIENT).unwrap();
-}
-
-fn until_waiting(m: &LockManager, n: u64) {
-    while m.stats().current_waits != n {
-        thread::yield_now();
-    }
 }
 
 fn assert_all_free(m: &LockManager) {

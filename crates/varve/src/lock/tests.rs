@@ -15,9 +15,9 @@ use super::Mode::{Exclusive, Shared};
 use super::{Acquired, LockManager, Mode, TableMode, TrxLocks, Wait};
 use crate::base::{Error, IndexId, Result, TableId, TrxId};
 
-const LONG: Duration = Duration::from_secs(60);
-static NO_KILL: AtomicBool = AtomicBool::new(false);
-const PATIENT: Wait<'static> = Wait::For {
+pub(super) const LONG: Duration = Duration::from_secs(60);
+pub(super) static NO_KILL: AtomicBool = AtomicBool::new(false);
+pub(super) const PATIENT: Wait<'static> = Wait::For {
     timeout: LONG,
     interrupt: &NO_KILL,
 };
@@ -40,7 +40,7 @@ fn try_table(m: &LockManager, l: &TrxLocks, mode: TableMode) -> Option<Acquired>
 }
 
 /// Until so many requests wait.
-fn until_waiting(m: &LockManager, n: u64) {
+pub(super) fn until_waiting(m: &LockManager, n: u64) {
     while m.stats().current_waits != n {
         thread::yield_now();
     }

@@ -21,6 +21,7 @@ use crate::base::{
 };
 use crate::btree::LeafPos;
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state};
+use crate::lock::Need;
 use crate::mtr::Mtr;
 use crate::page::PageOp;
 use crate::undo::{Previous, UndoKind, UndoRecord};
@@ -230,17 +231,18 @@ impl Course<'_> {
         let locks = trx.locks();
         if self.goes_on && core.locks.relies_on_writing(locks) {
             // WRITTEN-1. A statement's cursor may be on one of a few, and change it again.
-            let must_have = self.locked < FEW_ROWS;
-            if core.locks.lock_again(locks, index, record.key, must_have) {
+            let need = match self.locked < FEW_ROWS {
+                true => Need::Must,
+                false => Need::IfMemory,
+            };
+            if core.locks.lock_again(locks, index, record.key, need) {
                 self.locked += 1;
-                locks
-                    .shown()
-                    .set_implied(locks.shown().implied().saturating_sub(1));
+                locks.add_implied(-1);
                 return;
             }
         }
         if record.kind == UndoKind::RowDeleteMark
-            && core.locks.lock_again(locks, index, record.key, true)
+            && core.locks.lock_again(locks, index, record.key, Need::Must)
         {
             // WRITTEN-2
             self.open_row = Some((index, record.key.to_vec()));

@@ -749,7 +749,7 @@ impl Drop for Transaction {
         if self.state == TrxState::Ending {
             let id = self.id;
             (self.core).fail(&format!("a thread died while it ended transaction {id:?}"));
-            self.view = None;
+            self.drop_view();
             return;
         }
         if self.state == TrxState::Active
@@ -760,7 +760,7 @@ impl Drop for Transaction {
                 "rollback of transaction {:?} failed: {e}",
                 self.id
             ));
-            self.view = None;
+            self.drop_view();
             return;
         }
         // What was left to the next start keeps its locks.
