@@ -56,7 +56,7 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     let mut reader = db.begin(Isolation::RepeatableRead);
     reader.take_snapshot();
     let first = reader.current_view().unwrap().number().0;
-    assert_eq!(count(db, "---TRANSACTION 281"), 1);
+    assert_eq!(count(db, "---TRANSACTION 720"), 1);
     assert_eq!(count(db, &view_line(&reader, first)), 1);
 
     // One that writes before the next view opens is what that does not see.
@@ -83,7 +83,7 @@ fn transactions_are_listed(db: &Database, table: &Table) {
         late.id().unwrap()
     );
     assert_eq!(count(db, &text), 1);
-    assert_eq!(count(db, "---TRANSACTION 281"), 1);
+    assert_eq!(count(db, "---TRANSACTION 720"), 1);
 
     // The reader holds back what is committed now.
     writer.commit().unwrap();
