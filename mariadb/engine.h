@@ -45,8 +45,17 @@ void log_message(void *, varve_log_level level, const char *message);
 // schema.cc: initialise the INFORMATION_SCHEMA tables.
 int init_metrics(void *schema);
 int init_undo_tablespaces(void *schema);
+int init_buffer_pool(void *schema);
+
+// catalog.cc: the same.
+int init_tables(void *schema);
+int init_indexes(void *schema);
+int init_columns(void *schema);
+int init_fields(void *schema);
 int init_foreign(void *schema);
 int init_foreign_columns(void *schema);
+int init_table_statistics(void *schema);
+int init_tablespaces(void *schema);
 
 // transactions.cc: the same.
 int init_trx(void *schema);

@@ -175,6 +175,13 @@ static int deinit(void *)
 static struct st_mysql_storage_engine varve_storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
 static struct st_mysql_information_schema varve_schema_table= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 
+#define SCHEMA_TABLE(name, init, description)                                                                \
+  {                                                                                                          \
+    MYSQL_INFORMATION_SCHEMA_PLUGIN, &varve_schema_table, name, "The Varve authors", description,            \
+      PLUGIN_LICENSE_GPL, varve_plugin::init, nullptr, 0x0001, nullptr, nullptr, "0.1",                      \
+      MariaDB_PLUGIN_MATURITY_STABLE                                                                         \
+  }
+
 maria_declare_plugin(varve)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN,
@@ -191,109 +198,18 @@ maria_declare_plugin(varve)
   "0.1",
   MariaDB_PLUGIN_MATURITY_STABLE
 },
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_METRICS",
-  "The Varve authors",
-  "What the storage engine VARVE counts",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_metrics,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_UNDO_TABLESPACES",
-  "The Varve authors",
-  "The undo tablespaces of the storage engine VARVE",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_undo_tablespaces,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_SYS_FOREIGN",
-  "The Varve authors",
-  "The foreign keys of the storage engine VARVE",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_foreign,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_SYS_FOREIGN_COLS",
-  "The Varve authors",
-  "The columns of foreign keys of the storage engine VARVE",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_foreign_columns,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_TRX",
-  "The Varve authors",
-  "The transactions of the storage engine VARVE",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_trx,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_LOCKS",
-  "The Varve authors",
-  "The locks of the storage engine VARVE that are waited for, and those in their way",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_locks,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &varve_schema_table,
-  "VARVE_LOCK_WAITS",
-  "The Varve authors",
-  "Who waits for whom in the storage engine VARVE",
-  PLUGIN_LICENSE_GPL,
-  varve_plugin::init_lock_waits,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_STABLE
-}
+SCHEMA_TABLE("VARVE_METRICS", init_metrics, "What the storage engine VARVE counts"),
+SCHEMA_TABLE("VARVE_UNDO_TABLESPACES", init_undo_tablespaces, "The undo tablespaces of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_TABLES", init_tables, "The tables of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_INDEXES", init_indexes, "The indexes of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_COLUMNS", init_columns, "The columns of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_FIELDS", init_fields, "The columns of indexes of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_FOREIGN", init_foreign, "The foreign keys of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_FOREIGN_COLS", init_foreign_columns, "The columns of foreign keys of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_TABLESTATS", init_table_statistics, "The open tables of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_SYS_TABLESPACES", init_tablespaces, "The tablespaces of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_BUFFER_POOL_STATS", init_buffer_pool, "The buffer pool of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_TRX", init_trx, "The transactions of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_LOCKS", init_locks, "The locks of the storage engine VARVE that are waited for, and those in their way"),
+SCHEMA_TABLE("VARVE_LOCK_WAITS", init_lock_waits, "Who waits for whom in the storage engine VARVE")
 maria_declare_plugin_end;

@@ -1,10 +1,9 @@
-// schema.cc: INFORMATION_SCHEMA.VARVE_METRICS, VARVE_UNDO_TABLESPACES, VARVE_SYS_FOREIGN and
-// VARVE_SYS_FOREIGN_COLS.
+// schema.cc: INFORMATION_SCHEMA.VARVE_METRICS, VARVE_UNDO_TABLESPACES and VARVE_BUFFER_POOL_STATS.
 
 #include "schema.h"
-#include "foreign.h"
 
-#include <vector>
+#include <array>
+#include <utility>
 
 namespace varve_plugin {
 
@@ -70,88 +69,53 @@ int fill_undo_tablespaces(THD *thd, TABLE_LIST *tables, COND *)
   return fill(&rows, [&] { return varve_db_undo_tablespaces(db, add_undo_tablespace, &rows); });
 }
 
-ST_FIELD_INFO foreign_fields[]= {
-  Show::Column("ID", Show::Varchar(NAME_LEN * 2 + 1), NOT_NULL),
-  Show::Column("FOR_NAME", Show::Varchar(NAME_LEN * 2 + 1), NOT_NULL),
-  Show::Column("REF_NAME", Show::Varchar(NAME_LEN * 2 + 1), NOT_NULL),
-  Show::Column("N_COLS", Show::ULong(), NOT_NULL),
-  Show::Column("TYPE", Show::ULong(), NOT_NULL),
-  Show::CEnd()};
-
-ST_FIELD_INFO foreign_column_fields[]= {
-  Show::Column("ID", Show::Varchar(NAME_LEN * 2 + 1), NOT_NULL),
-  Show::Column("FOR_COL_NAME", Show::Varchar(NAME_LEN), NOT_NULL),
-  Show::Column("REF_COL_NAME", Show::Varchar(NAME_LEN), NOT_NULL),
-  Show::Column("POS", Show::ULong(), NOT_NULL),
-  Show::CEnd()};
-
-// InnoDB's number for what a foreign key does.
-ulonglong foreign_type(const Told_key &key)
+// A column, and the metric that it shows.
+struct Pool_column
 {
-  const auto bit= [](varve_referential_action action, uint cascade, uint set_null, uint no_action) -> uint {
-    switch (action)
-    {
-    case VARVE_CASCADE:   return cascade;
-    case VARVE_SET_NULL:  return set_null;
-    case VARVE_NO_ACTION: return no_action;
-    case VARVE_RESTRICT:  break;
-    }
-    return 0;
-  };
-  return bit(key.on_delete, 1, 2, 16) | bit(key.on_update, 4, 8, 32);
+  const char *name, *metric;
+};
+
+// InnoDB's names. It has more: of what only its pool has, and rates since somebody looked last.
+constexpr Pool_column pool_columns[]= {
+  {"POOL_SIZE", "buffer_pool_pages_total"},
+  {"FREE_BUFFERS", "buffer_pool_pages_free"},
+  {"DATABASE_PAGES", "buffer_pool_pages_data"},
+  {"MODIFIED_DATABASE_PAGES", "buffer_pool_pages_dirty"},
+  {"NUMBER_PAGES_READ", "buffer_pages_read"},
+  {"NUMBER_PAGES_CREATED", "buffer_pages_created"},
+  {"NUMBER_PAGES_WRITTEN", "buffer_pages_written"},
+  {"NUMBER_PAGES_GET", "buffer_pool_read_requests"},
+  {"NUMBER_PAGES_READ_AHEAD", "buffer_pool_read_ahead"},
+  {"NUMBER_READ_AHEAD_EVICTED", "buffer_pool_read_ahead_evicted"},
+  {"NUMBER_PAGES_EVICTED", "buffer_pool_evictions"},
+  {"NUMBER_WAITS_FREE", "buffer_pool_wait_free"}};
+constexpr size_t n_pool_columns= std::size(pool_columns);
+
+template<size_t... i> std::array<ST_FIELD_INFO, sizeof...(i) + 2> make_pool_fields(std::index_sequence<i...>)
+{
+  return {Show::Column("POOL_ID", Show::ULong(), NOT_NULL),
+          Show::Column(pool_columns[i].name, Show::ULonglong(), NOT_NULL)..., Show::CEnd()};
 }
 
-void add_foreign(Rows *rows, const Told_key &key, const std::string &id)
+auto pool_fields= make_pool_fields(std::make_index_sequence<n_pool_columns>());
+
+void set_pool_column(void *to, const varve_metric *metric)
 {
-  rows->set(0, id.c_str());
-  rows->set(1, key.child.c_str());
-  rows->set(2, key.parent.c_str());
-  rows->set(3, key.columns.size());
-  rows->set(4, foreign_type(key));
-  rows->add();
+  for (size_t i= 0; i < n_pool_columns; i++)
+    if (!strcmp(metric->name, pool_columns[i].metric))
+      static_cast<Rows *>(to)->set(uint(i + 1), metric->value);
 }
 
-void add_foreign_columns(Rows *rows, const Told_key &key, const std::string &id)
-{
-  for (size_t i= 0; i < key.columns.size(); i++)
-  {
-    rows->set(0, id.c_str());
-    rows->set(1, key.columns[i].c_str());
-    rows->set(2, key.parent_columns[i].c_str());
-    rows->set(3, i);
-    rows->add();
-  }
-}
-
-// Has `add` make the rows of each foreign key.
-varve_code each_foreign_key(Rows *rows, void (*add)(Rows *, const Told_key &, const std::string &))
-{
-  std::vector<std::string> tables;
-  const varve_code code= varve_db_tables(db, [](void *to, const char *name) {
-    static_cast<std::vector<std::string> *>(to)->emplace_back(name);
-  }, &tables);
-  for (const std::string &name : tables)
-  {
-    varve_table *table;
-    if (varve_table_open(db, name.c_str(), &table))
-      continue;  // It has been dropped meanwhile, or can't be used.
-    for (const Told_key &key : foreign_keys_of(table))
-      add(rows, key, key.id());
-    varve_table_close(table);
-  }
-  return code;
-}
-
-int fill_foreign(THD *thd, TABLE_LIST *tables, COND *)
+int fill_buffer_pool(THD *thd, TABLE_LIST *tables, COND *)
 {
   Rows rows(thd, tables);
-  return fill(&rows, [&] { return each_foreign_key(&rows, add_foreign); });
-}
-
-int fill_foreign_columns(THD *thd, TABLE_LIST *tables, COND *)
-{
-  Rows rows(thd, tables);
-  return fill(&rows, [&] { return each_foreign_key(&rows, add_foreign_columns); });
+  return fill(&rows, [&] {
+    const varve_code code= varve_db_metrics(db, set_pool_column, &rows);
+    rows.set(0, 0ULL);
+    if (!code)
+      rows.add();
+    return code;
+  });
 }
 
 }  // namespace
@@ -161,14 +125,9 @@ int init_metrics(void *schema)
   return init_table(schema, metric_fields, fill_metrics);
 }
 
-int init_foreign(void *schema)
+int init_buffer_pool(void *schema)
 {
-  return init_table(schema, foreign_fields, fill_foreign);
-}
-
-int init_foreign_columns(void *schema)
-{
-  return init_table(schema, foreign_column_fields, fill_foreign_columns);
+  return init_table(schema, pool_fields.data(), fill_buffer_pool);
 }
 
 int init_undo_tablespaces(void *schema)

@@ -62,7 +62,7 @@ pub struct SteadyArgs {
 
 /// What is left to write of an engine's load is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// An engine whose dirty pages do not get fewer for so long has stopped writing.
+/// An engine whose dirty pages and history do not get less for so long has stopped.
 const STANDSTILL: Duration = Duration::from_secs(6);
 /// Both engines keep some logs in their history while nothing happens.
 const HARDLY_ANY: u64 = 50;
@@ -174,19 +174,17 @@ fn with_engine(server: u32, sysbench: &Sysbench<'_>, args: &SteadyArgs) -> Resul
     let before = Transferred::of(server)?;
     let tps =
         sysbench.run_by_seconds(&args.script, args.threads, Duration::from_secs(args.time))?;
-    let after = Transferred::of(server)?;
+    let written = Transferred::of(server)?.written - before.written;
     let samples = sampler.stop()?;
-    let ended = Instant::now();
-    let purged = load::time_of_history(&mut client, engine, HARDLY_ANY, PATIENCE)?;
-    let clean_after = wait_until_written(&mut client, &names[1], ended)?;
+    let after = wait_until_idle(&mut client, engine, &names[1])?;
     Ok(Outcome {
         engine,
         tps,
         plotted: [0, 1].map(|n| since(&samples, &names[n], begun)),
         max_age,
-        bytes_written: after.written - before.written,
-        clean_after,
-        purged_after: purged.map(|time| time.as_secs_f64()),
+        bytes_written: written,
+        clean_after: after.clean,
+        purged_after: after.purged,
     })
 }
 
@@ -196,21 +194,39 @@ fn since(samples: &Samples, name: &str, begun: Instant) -> Vec<(f64, f64)> {
     values.into_iter().map(point).collect()
 }
 
-/// What an engine still writes would take from the next one. One that stops writing does not. Returns the
-/// seconds since `ended` if all is written.
-fn wait_until_written(client: &mut Client, dirty: &str, ended: Instant) -> Result<Option<f64>> {
-    let (mut least, mut since) = (u64::MAX, Instant::now());
+/// Seconds since the end of the load until something was first done.
+#[derive(Default)]
+struct Afterwards {
+    clean: Option<f64>,
+    purged: Option<f64>,
+}
+
+/// What an engine still writes would take from the next one. One that makes no headway is not waited for.
+fn wait_until_idle(client: &mut Client, engine: Engine, dirty: &str) -> Result<Afterwards> {
+    let ended = Instant::now();
+    let mut after = Afterwards::default();
+    let (mut least, mut since) = ([u64::MAX; 2], Instant::now());
     while ended.elapsed() < PATIENCE && since.elapsed() < STANDSTILL {
-        let now = load::status(client, &[dirty])?[0];
-        if now == 0 {
-            return Ok(Some(ended.elapsed().as_secs_f64()));
+        let now = load::status(client, &[dirty, &load::history_name(engine)])?;
+        let seconds = ended.elapsed().as_secs_f64();
+        if now[0] == 0 {
+            after.clean.get_or_insert(seconds);
         }
-        if now < least {
-            (least, since) = (now, Instant::now());
+        if now[1] < HARDLY_ANY {
+            after.purged.get_or_insert(seconds);
+        }
+        // Purge may have changed pages again.
+        if now[0] == 0 && after.purged.is_some() {
+            break;
+        }
+        for (least, now) in least.iter_mut().zip(now) {
+            if now < *least {
+                (*least, since) = (now, Instant::now());
+            }
         }
         std::thread::sleep(load::WINDOW);
     }
-    Ok(None)
+    Ok(after)
 }
 
 fn panels(outcomes: &[Outcome]) -> Vec<Panel> {

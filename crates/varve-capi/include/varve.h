@@ -82,6 +82,46 @@ typedef enum varve_code {
   VARVE_SCHEMA_MISMATCH = 30,
 } varve_code;
 
+// What kind of values a column holds.
+typedef enum varve_type {
+  // Signed integer of `size` 1, 2, 3, 4 or 8 bytes.
+  VARVE_INT = 1,
+  // Unsigned integer of `size` 1, 2, 3, 4 or 8 bytes.
+  VARVE_UINT = 2,
+  // IEEE 754, 4 bytes; `size` is not looked at.
+  VARVE_FLOAT = 3,
+  // IEEE 754, 8 bytes; `size` is not looked at.
+  VARVE_DOUBLE = 4,
+  // Exactly `size` bytes, in memcmp order.
+  VARVE_FIXED = 5,
+  // At most `size` bytes, in memcmp order.
+  VARVE_BYTES = 6,
+  // At most `size` bytes of text, in the order of `collation`.
+  VARVE_TEXT = 7,
+} varve_type;
+
+// What becomes of the children of a row that is deleted, or whose key is changed.
+typedef enum varve_referential_action {
+  // It stays as it is as long as it has children, which are looked for at once.
+  VARVE_NO_ACTION = 0,
+  // The same.
+  VARVE_RESTRICT = 1,
+  // They are deleted too, or get the new key.
+  VARVE_CASCADE = 2,
+  // Their columns become NULL.
+  VARVE_SET_NULL = 3,
+} varve_referential_action;
+
+// Whether a change of tables heeds foreign keys.
+typedef enum varve_foreign_key_checks {
+  // Parents must be there, and a table that others refer to keeps its rows.
+  VARVE_CHECK_REFERENCES = 0,
+  // Tables come and go in any order. What is there must fit all the same.
+  VARVE_IGNORE_REFERENCES = 1,
+  // The whole schema is dropped: a table stays only if one of another schema refers to it.
+  VARVE_CHECK_OTHER_SCHEMAS = 2,
+} varve_foreign_key_checks;
+
 // Whether a row is wanted, as far as its entry in a secondary index tells.
 typedef enum varve_verdict {
   VARVE_WANTED = 0,
@@ -157,46 +197,6 @@ typedef enum varve_log_level {
   VARVE_LOG_WARNING = 1,
   VARVE_LOG_ERROR = 2,
 } varve_log_level;
-
-// What kind of values a column holds.
-typedef enum varve_type {
-  // Signed integer of `size` 1, 2, 3, 4 or 8 bytes.
-  VARVE_INT = 1,
-  // Unsigned integer of `size` 1, 2, 3, 4 or 8 bytes.
-  VARVE_UINT = 2,
-  // IEEE 754, 4 bytes; `size` is not looked at.
-  VARVE_FLOAT = 3,
-  // IEEE 754, 8 bytes; `size` is not looked at.
-  VARVE_DOUBLE = 4,
-  // Exactly `size` bytes, in memcmp order.
-  VARVE_FIXED = 5,
-  // At most `size` bytes, in memcmp order.
-  VARVE_BYTES = 6,
-  // At most `size` bytes of text, in the order of `collation`.
-  VARVE_TEXT = 7,
-} varve_type;
-
-// What becomes of the children of a row that is deleted, or whose key is changed.
-typedef enum varve_referential_action {
-  // It stays as it is as long as it has children, which are looked for at once.
-  VARVE_NO_ACTION = 0,
-  // The same.
-  VARVE_RESTRICT = 1,
-  // They are deleted too, or get the new key.
-  VARVE_CASCADE = 2,
-  // Their columns become NULL.
-  VARVE_SET_NULL = 3,
-} varve_referential_action;
-
-// Whether a change of tables heeds foreign keys.
-typedef enum varve_foreign_key_checks {
-  // Parents must be there, and a table that others refer to keeps its rows.
-  VARVE_CHECK_REFERENCES = 0,
-  // Tables come and go in any order. What is there must fit all the same.
-  VARVE_IGNORE_REFERENCES = 1,
-  // The whole schema is dropped: a table stays only if one of another schema refers to it.
-  VARVE_CHECK_OTHER_SCHEMAS = 2,
-} varve_foreign_key_checks;
 
 // Why a table can't be the parent by a foreign key.
 typedef enum varve_parent_fault {
@@ -317,6 +317,167 @@ typedef struct varve_value {
   const uint8_t *ptr;
   uint32_t len;
 } varve_value;
+
+typedef struct varve_column_def {
+  const char *name;
+  enum varve_type kind;
+  uint32_t size;
+  uint32_t collation;
+  bool nullable;
+  // The value is computed from other columns of the row (varve_value_source).
+  bool computed;
+  // In a table with history: its changes make none.
+  bool unversioned;
+  // For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
+  // of this name, or else a new one. Empty: it is a new one, whatever it is called. Columns of the table
+  // that none of these is go.
+  const char *was;
+  // What a new one has in the rows that are there.
+  struct varve_value in_old_rows;
+} varve_column_def;
+
+typedef struct varve_key_part {
+  // Position in the table's list of columns.
+  uint32_t column;
+  // 0 for the whole value, else only so many characters of a text or bytes of anything else.
+  uint32_t prefix;
+  bool descending;
+} varve_key_part;
+
+typedef struct varve_index_def {
+  const char *name;
+  bool unique;
+  const struct varve_key_part *parts;
+  uint32_t n_parts;
+  // For varve_redefinition_prepare: the name of the table's index that this one is. Null: it is the one of
+  // this name if that has these parts, or else a new one.
+  const char *was;
+} varve_index_def;
+
+// A foreign key. The last four members are told, and not looked at in a definition.
+typedef struct varve_foreign_key {
+  // Of the constraint, unique in its schema.
+  const char *name;
+  // The names of the child's columns, and of those of the parent that they refer to.
+  const char *const *columns;
+  const char *const *parent_columns;
+  uint32_t n_columns;
+  // "schema/table"
+  const char *parent;
+  enum varve_referential_action on_delete;
+  enum varve_referential_action on_update;
+  // Of a table that is made to take another one's place, whose name begins with '#' until then: that one
+  // has this foreign key, too, and the rows that the new one gets meanwhile are not checked by it.
+  bool kept;
+  // The table that has the foreign key: "schema/table".
+  const char *child;
+  // The index of the parent in which rows are looked for. Null: there is no parent that fits.
+  const char *parent_index;
+  // Whether the columns take NULL; of the parent if there is one.
+  const bool *nullable;
+  const bool *parent_nullable;
+} varve_foreign_key;
+
+// How a table keeps its rows' history among its rows.
+typedef struct varve_system_time {
+  // Positions of the two columns that say since when a row is true, and until when.
+  uint32_t start;
+  uint32_t end;
+  // What the second one is in a row that is true now.
+  struct varve_value forever;
+} varve_system_time;
+
+typedef struct varve_table_def {
+  // "schema/table"
+  const char *name;
+  const struct varve_column_def *columns;
+  uint32_t n_columns;
+  // The clustered key. None: rows get a hidden id.
+  const struct varve_key_part *primary;
+  uint32_t n_primary;
+  // The secondary indexes; calls name them 1, 2, … in this order, the clustered index is 0.
+  const struct varve_index_def *indexes;
+  uint32_t n_indexes;
+  // Foreign keys, and whether their parents have to be there (VARVE_CHECK_REFERENCES) or not.
+  const struct varve_foreign_key *foreign_keys;
+  uint32_t n_foreign_keys;
+  enum varve_foreign_key_checks foreign_key_checks;
+  // Position of the column that the table's counter numbers, UINT32_MAX for none.
+  uint32_t auto_increment;
+  // Optional: the table keeps history.
+  const struct varve_system_time *system_time;
+  // Its rows are in no log, and the table ends when it is dropped or the database is closed. One
+  // transaction at a time can use it.
+  bool temporary;
+  // Optional: the directory for the table's file, an absolute path outside of the data directory. The file
+  // is in a directory there that is called as the schema is. Not for a temporary table.
+  const char *data_directory;
+} varve_table_def;
+
+// A table as the catalog has it.
+typedef struct varve_stored_table {
+  uint64_t id;
+  uint32_t space;
+  // The table's file, relative to the data directory. It may be a link to where it is.
+  const char *path;
+  // Counts up with each change of the columns; rows carry it.
+  uint32_t version;
+  // It has no file: it waits for one to be imported.
+  bool discarded;
+  // Of the clustered index, then of the others, in their order: the ids, and the root pages.
+  const uint64_t *index_ids;
+  const uint32_t *roots;
+  // Of a foreign key child and parent are there, of neither the index and whether columns take NULL.
+  struct varve_table_def def;
+} varve_stored_table;
+
+// Receives one table.
+typedef void (*varve_stored_table_fn)(void *context, const struct varve_stored_table *table);
+
+// Figures about a table. Estimates, but the counter.
+typedef struct varve_table_stats {
+  uint64_t rows;
+  // Bytes of the table's file that are in use, and that are not.
+  uint64_t used_bytes;
+  uint64_t free_bytes;
+  // The next value of the counter.
+  uint64_t auto_increment;
+  // The parts of `used_bytes` that are the clustered index's, with its long values, and the secondary
+  // ones'. Before the first varve_table_rows_per_key all is taken for the clustered index's.
+  uint64_t data_bytes;
+  uint64_t index_bytes;
+  // When a transaction that has changed the table committed last, in seconds since 1970; 0 if that is not
+  // known: it is nowhere on disk.
+  uint64_t changed_at;
+  uint32_t page_bytes;
+  // varve_table_rows_per_key would look at the table again.
+  bool is_stale;
+} varve_table_stats;
+
+// A table that is open.
+typedef struct varve_open_table {
+  uint64_t id;
+  const char *name;
+  // Somebody has asked for estimates of its indexes: `stats` goes by them.
+  bool has_estimates;
+  // Its counter is 0 if no column is numbered from it.
+  struct varve_table_stats stats;
+  // How many handles there are on it.
+  uint64_t handles;
+} varve_open_table;
+
+// Receives one open table.
+typedef void (*varve_open_table_fn)(void *context, const struct varve_open_table *table);
+
+// A tablespace that is no table's.
+typedef struct varve_tablespace {
+  uint32_t space;
+  // Relative to the data directory, unless it is elsewhere.
+  const char *path;
+} varve_tablespace;
+
+// Receives one tablespace.
+typedef void (*varve_tablespace_fn)(void *context, const struct varve_tablespace *tablespace);
 
 // One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them;
 // none mean no limit on this side.
@@ -490,102 +651,6 @@ typedef struct varve_options {
   void *log_context;
 } varve_options;
 
-typedef struct varve_column_def {
-  const char *name;
-  enum varve_type kind;
-  uint32_t size;
-  uint32_t collation;
-  bool nullable;
-  // The value is computed from other columns of the row (varve_value_source).
-  bool computed;
-  // In a table with history: its changes make none.
-  bool unversioned;
-  // For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
-  // of this name, or else a new one. Empty: it is a new one, whatever it is called. Columns of the table
-  // that none of these is go.
-  const char *was;
-  // What a new one has in the rows that are there.
-  struct varve_value in_old_rows;
-} varve_column_def;
-
-typedef struct varve_key_part {
-  // Position in the table's list of columns.
-  uint32_t column;
-  // 0 for the whole value, else only so many characters of a text or bytes of anything else.
-  uint32_t prefix;
-  bool descending;
-} varve_key_part;
-
-typedef struct varve_index_def {
-  const char *name;
-  bool unique;
-  const struct varve_key_part *parts;
-  uint32_t n_parts;
-  // For varve_redefinition_prepare: the name of the table's index that this one is. Null: it is the one of
-  // this name if that has these parts, or else a new one.
-  const char *was;
-} varve_index_def;
-
-// A foreign key. The last four members are told, and not looked at in a definition.
-typedef struct varve_foreign_key {
-  // Of the constraint, unique in its schema.
-  const char *name;
-  // The names of the child's columns, and of those of the parent that they refer to.
-  const char *const *columns;
-  const char *const *parent_columns;
-  uint32_t n_columns;
-  // "schema/table"
-  const char *parent;
-  enum varve_referential_action on_delete;
-  enum varve_referential_action on_update;
-  // Of a table that is made to take another one's place, whose name begins with '#' until then: that one
-  // has this foreign key, too, and the rows that the new one gets meanwhile are not checked by it.
-  bool kept;
-  // The table that has the foreign key: "schema/table".
-  const char *child;
-  // The index of the parent in which rows are looked for. Null: there is no parent that fits.
-  const char *parent_index;
-  // Whether the columns take NULL; of the parent if there is one.
-  const bool *nullable;
-  const bool *parent_nullable;
-} varve_foreign_key;
-
-// How a table keeps its rows' history among its rows.
-typedef struct varve_system_time {
-  // Positions of the two columns that say since when a row is true, and until when.
-  uint32_t start;
-  uint32_t end;
-  // What the second one is in a row that is true now.
-  struct varve_value forever;
-} varve_system_time;
-
-typedef struct varve_table_def {
-  // "schema/table"
-  const char *name;
-  const struct varve_column_def *columns;
-  uint32_t n_columns;
-  // The clustered key. None: rows get a hidden id.
-  const struct varve_key_part *primary;
-  uint32_t n_primary;
-  // The secondary indexes; calls name them 1, 2, … in this order, the clustered index is 0.
-  const struct varve_index_def *indexes;
-  uint32_t n_indexes;
-  // Foreign keys, and whether their parents have to be there (VARVE_CHECK_REFERENCES) or not.
-  const struct varve_foreign_key *foreign_keys;
-  uint32_t n_foreign_keys;
-  enum varve_foreign_key_checks foreign_key_checks;
-  // Position of the column that the table's counter numbers, UINT32_MAX for none.
-  uint32_t auto_increment;
-  // Optional: the table keeps history.
-  const struct varve_system_time *system_time;
-  // Its rows are in no log, and the table ends when it is dropped or the database is closed. One
-  // transaction at a time can use it.
-  bool temporary;
-  // Optional: the directory for the table's file, an absolute path outside of the data directory. The file
-  // is in a directory there that is called as the schema is. Not for a temporary table.
-  const char *data_directory;
-} varve_table_def;
-
 // Receives one text at a time.
 typedef void (*varve_text_fn)(void *context, const char *text);
 
@@ -716,26 +781,6 @@ typedef struct varve_undo_tablespace {
 // Receives one undo tablespace.
 typedef void (*varve_undo_tablespace_fn)(void *context, const struct varve_undo_tablespace *tablespace);
 
-// Figures about a table. Estimates, but the counter.
-typedef struct varve_table_stats {
-  uint64_t rows;
-  // Bytes of the table's file that are in use, and that are not.
-  uint64_t used_bytes;
-  uint64_t free_bytes;
-  // The next value of the counter.
-  uint64_t auto_increment;
-  // The parts of `used_bytes` that are the clustered index's, with its long values, and the secondary
-  // ones'. Before the first varve_table_rows_per_key all is taken for the clustered index's.
-  uint64_t data_bytes;
-  uint64_t index_bytes;
-  // When a transaction that has changed the table committed last, in seconds since 1970; 0 if that is not
-  // known: it is nowhere on disk.
-  uint64_t changed_at;
-  uint32_t page_bytes;
-  // varve_table_rows_per_key would look at the table again.
-  bool is_stale;
-} varve_table_stats;
-
 // A running transaction, as it is at the moment.
 typedef struct varve_transaction {
   // Tells it from all others: its id, or if it has written nothing a number from 2^56 on.
@@ -813,6 +858,20 @@ typedef bool (*varve_session_fn)(void *context, uint64_t session, struct varve_s
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Hands the stored definition of every table to `each`, but for temporary ones and those whose definitions
+// can't be read. No table is opened for it.
+enum varve_code varve_db_stored_tables(const struct varve_db *db, varve_stored_table_fn each, void *context);
+
+// Hands the tables that are open to `each`, but for temporary ones, sorted by name.
+enum varve_code varve_db_open_tables(const struct varve_db *db, varve_open_table_fn each, void *context);
+
+// The size of the database's pages.
+uint32_t varve_db_page_bytes(const struct varve_db *db);
+
+// Hands the tablespaces that are no table's to `each`: those of the system, of undo, of temporary tables and
+// of the history store.
+enum varve_code varve_db_own_tablespaces(const struct varve_db *db, varve_tablespace_fn each, void *context);
 
 // Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
 enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t index, struct varve_cursor **out);

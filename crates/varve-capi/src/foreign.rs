@@ -138,6 +138,62 @@ pub unsafe fn foreign_key(key: &varve_foreign_key) -> varve::Result<ForeignKey> 
     Ok(out)
 }
 
+/// What a `varve_foreign_key` points to.
+pub struct KeyTexts<'a> {
+    key: &'a ForeignKey,
+    name: CString,
+    child: CString,
+    parent: CString,
+    columns: Names,
+    parent_columns: Names,
+}
+
+struct Names {
+    pointers: Vec<*const c_char>,
+    _texts: Vec<CString>,
+}
+
+impl Names {
+    fn new(names: &[String]) -> Names {
+        let texts: Vec<CString> = names.iter().map(|name| c_text(name)).collect();
+        Names {
+            pointers: texts.iter().map(|text| text.as_ptr()).collect(),
+            _texts: texts,
+        }
+    }
+}
+
+impl<'a> KeyTexts<'a> {
+    pub fn new(key: &'a ForeignKey, child: &str) -> KeyTexts<'a> {
+        KeyTexts {
+            key,
+            name: c_text(&key.name),
+            child: c_text(child),
+            parent: c_text(&key.parent),
+            columns: Names::new(&key.columns),
+            parent_columns: Names::new(&key.parent_columns),
+        }
+    }
+
+    /// Without what is not in the definition. Lives as long as this.
+    pub fn told(&self) -> varve_foreign_key {
+        varve_foreign_key {
+            name: self.name.as_ptr(),
+            columns: self.columns.pointers.as_ptr(),
+            parent_columns: self.parent_columns.pointers.as_ptr(),
+            n_columns: self.columns.pointers.len() as u32,
+            parent: self.parent.as_ptr(),
+            on_delete: MaybeUninit::new(self.key.on_delete.into()),
+            on_update: MaybeUninit::new(self.key.on_update.into()),
+            kept: self.key.kept,
+            child: self.child.as_ptr(),
+            parent_index: ptr::null(),
+            nullable: ptr::null(),
+            parent_nullable: ptr::null(),
+        }
+    }
+}
+
 /// Receives one foreign key at a time.
 pub type varve_foreign_key_fn =
     unsafe extern "C" fn(context: *mut c_void, key: *const varve_foreign_key);
@@ -145,33 +201,14 @@ pub type varve_foreign_key_fn =
 /// # Safety
 /// CAPI-2 holds for `each`.
 unsafe fn tell_key(each: varve_foreign_key_fn, context: *mut c_void, reference: &Reference) {
-    let key = &reference.key;
-    let all = |names: &[String]| names.iter().map(|name| c_text(name)).collect::<Vec<_>>();
-    let pointers = |names: &[CString]| names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
-    let (columns, parent_columns) = (all(&key.columns), all(&key.parent_columns));
-    let (column_pointers, parent_pointers) = (pointers(&columns), pointers(&parent_columns));
-    let (name, child, parent) = (
-        c_text(&key.name),
-        c_text(&reference.child),
-        c_text(&key.parent),
-    );
-    let index = reference
-        .parent
-        .as_ref()
-        .map(|parent| c_text(&parent.index));
+    let texts = KeyTexts::new(&reference.key, &reference.child);
+    let parent = reference.parent.as_ref();
+    let index = parent.map(|parent| c_text(&parent.index));
     let told = varve_foreign_key {
-        name: name.as_ptr(),
-        columns: column_pointers.as_ptr(),
-        parent_columns: parent_pointers.as_ptr(),
-        n_columns: columns.len() as u32,
-        parent: parent.as_ptr(),
-        on_delete: MaybeUninit::new(key.on_delete.into()),
-        on_update: MaybeUninit::new(key.on_update.into()),
-        kept: key.kept,
-        child: child.as_ptr(),
         parent_index: index.as_ref().map_or(ptr::null(), |index| index.as_ptr()),
         nullable: reference.nullable.as_ptr(),
-        parent_nullable: (reference.parent.as_ref()).map_or(ptr::null(), |p| p.nullable.as_ptr()),
+        parent_nullable: parent.map_or(ptr::null(), |parent| parent.nullable.as_ptr()),
+        ..texts.told()
     };
     // SAFETY: all that it points to outlives the call.
     unsafe { each(context, &told) };

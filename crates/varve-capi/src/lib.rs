@@ -6,6 +6,7 @@
 //! - `choice`: enums that the caller passes.
 //! - `collation`: collations that the caller brings.
 //! - `definition`: table definitions as plain structs.
+//! - `catalog`: stored definitions, open tables, tablespaces.
 //! - `foreign`: foreign keys, of definitions and of open tables.
 //! - `redefinition`: definitions that change while the rows stay.
 //! - `load`: rows of a table that is being made.
@@ -28,6 +29,7 @@
 #![allow(unsafe_code, non_camel_case_types)]
 #![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
 
+pub mod catalog;
 pub mod choice;
 pub mod collation;
 pub mod cursor;

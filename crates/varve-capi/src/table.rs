@@ -43,6 +43,27 @@ pub struct varve_table_stats {
     pub is_stale: bool,
 }
 
+impl varve_table_stats {
+    pub fn of(t: &Table) -> varve::Result<varve_table_stats> {
+        let (used_bytes, free_bytes) = t.used_and_free_bytes()?;
+        let index_bytes = t.secondary_bytes_estimate();
+        Ok(varve_table_stats {
+            rows: t.row_count_estimate(),
+            used_bytes,
+            free_bytes,
+            auto_increment: t.auto_increment_next(),
+            data_bytes: t.clustered_bytes_estimate(used_bytes),
+            index_bytes: match t.kept_statistics_rows() {
+                Some(_) => index_bytes,
+                None => index_bytes.min(used_bytes),
+            },
+            changed_at: t.changed_at().unwrap_or(0),
+            page_bytes: t.page_size() as u32,
+            is_stale: t.estimates_are_stale(),
+        })
+    }
+}
+
 /// Opens a table.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_open(
@@ -222,23 +243,7 @@ pub unsafe extern "C" fn varve_table_get_stats(
     // SAFETY: CAPI-2.
     let table = unsafe { &*table };
     guard(&table.db, || {
-        let t = &table.table;
-        let (used_bytes, free_bytes) = t.used_and_free_bytes()?;
-        let index_bytes = t.secondary_bytes_estimate();
-        let stats = varve_table_stats {
-            rows: t.row_count_estimate(),
-            used_bytes,
-            free_bytes,
-            auto_increment: t.auto_increment_next(),
-            data_bytes: t.clustered_bytes_estimate(used_bytes),
-            index_bytes: match t.kept_statistics_rows() {
-                Some(_) => index_bytes,
-                None => index_bytes.min(used_bytes),
-            },
-            changed_at: t.changed_at().unwrap_or(0),
-            page_bytes: t.page_size() as u32,
-            is_stale: t.estimates_are_stale(),
-        };
+        let stats = varve_table_stats::of(&table.table)?;
         // SAFETY: CAPI-2.
         unsafe { out.write(stats) };
         Ok(VARVE_OK)

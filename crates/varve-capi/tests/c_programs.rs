@@ -69,6 +69,11 @@ fn lists_of_transactions_and_waits() {
     compile_and_run("transactions");
 }
 
+#[test]
+fn what_is_stored_through_the_c_interface() {
+    compile_and_run("catalog");
+}
+
 /// CAPI-2: also with null where a pointer may be null.
 #[test]
 fn rows_through_the_c_interface() {

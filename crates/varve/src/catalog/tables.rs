@@ -611,6 +611,16 @@ impl Tables {
         Ok(names)
     }
 
+    /// The stored definition of this name, if it can be read.
+    pub fn definition(&self, name: &str) -> Result<Option<TableDef>> {
+        self.source()?.definition(name)
+    }
+
+    /// How many handles there are on a table, but for the caller's.
+    pub fn handles(table: &Arc<OpenTable>) -> usize {
+        (Arc::strong_count(table) - 1).saturating_sub(OWN_REFERENCES)
+    }
+
     /// The open ones.
     pub fn all_open(&self) -> Vec<Arc<OpenTable>> {
         self.maps.read().by_id.values().cloned().collect()

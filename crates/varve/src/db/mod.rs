@@ -17,6 +17,7 @@ mod redefine;
 mod report;
 mod standing;
 mod statistics;
+mod stored;
 mod table_load;
 mod transactions;
 mod typed;
