@@ -436,9 +436,30 @@ fn change(trx: &mut Transaction, table: &Table, chance: &mut StdRng) -> varve::R
     }
 }
 
-fn write_until(db: &Database, stop: &AtomicBool, seed: u64, done: &AtomicU64) {
+/// What writers have done, and how far they may go.
+#[derive(Default)]
+struct Progress {
+    stop: AtomicBool,
+    done: AtomicU64,
+    limit: AtomicU64,
+}
+
+impl Progress {
+    /// More than this during one build, on a machine that is slow to build, and there would be rows with the
+    /// same values each time.
+    fn raise_limit(&self) {
+        let limit = self.done.load(Ordering::Relaxed) + 5000;
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+}
+
+fn write_until_stopped(db: &Database, progress: &Progress, seed: u64) {
     let mut chance = StdRng::seed_from_u64(seed);
-    while !stop.load(Ordering::Relaxed) {
+    while !progress.stop.load(Ordering::Relaxed) {
+        if progress.done.load(Ordering::Relaxed) >= progress.limit.load(Ordering::Relaxed) {
+            thread::yield_now();
+            continue;
+        }
         let Ok(table) = db.table("a/t") else { continue };
         let mut trx = db.begin(Isolation::RepeatableRead);
         let changes = 1 + chance.random_range(0..8);
@@ -459,7 +480,7 @@ fn write_until(db: &Database, stop: &AtomicBool, seed: u64, done: &AtomicU64) {
             true => trx.rollback().unwrap(),
             false => trx.commit().unwrap(),
         }
-        done.fetch_add(1, Ordering::Relaxed);
+        progress.done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -480,40 +501,42 @@ fn what_is_built_is_right_under_load() {
             ..HistoryOptions::default()
         })
         .unwrap();
-        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let progress = Progress::default();
         let (mut built, mut refused) = (0, 0);
         thread::scope(|scope| {
             for seed in [11, 23] {
-                let (db, stop, done) = (&db, &stop, &done);
-                scope.spawn(move || write_until(db, stop, seed, done));
+                let (db, progress) = (&db, &progress);
+                scope.spawn(move || write_until_stopped(db, progress, seed));
             }
             while built < 6 {
+                progress.raise_limit();
                 match product.make(&db) {
                     Ok(()) => built += 1,
                     Err(Error::DuplicateKey { .. }) => refused += 1,
                     Err(e) => {
-                        stop.store(true, Ordering::Relaxed);
+                        progress.stop.store(true, Ordering::Relaxed);
                         panic!("{e}");
                     }
                 }
                 let report = db.check_table(&db.table("a/t").unwrap()).unwrap();
-                let before = done.load(Ordering::Relaxed);
+                let before = progress.done.load(Ordering::Relaxed);
                 match product {
                     Indexes => db.redefine_table(&plain()).unwrap(),
                     _ => db.rebuild_table(&plain()).unwrap(),
                 }
                 if !report.errors.is_empty() || refused > 100 {
-                    stop.store(true, Ordering::Relaxed);
+                    progress.stop.store(true, Ordering::Relaxed);
                 }
                 assert_eq!(report.errors, [""; 0]);
                 assert!(refused <= 100, "rows with the same values are rare");
-                while done.load(Ordering::Relaxed) < before + 20 {
+                progress.raise_limit();
+                while progress.done.load(Ordering::Relaxed) < before + 20 {
                     thread::yield_now();
                 }
                 // Rows with the same values go, or there would be no unique index any more.
                 make_unique(&db);
             }
-            stop.store(true, Ordering::Relaxed);
+            progress.stop.store(true, Ordering::Relaxed);
         });
         is_sound(&db);
         db.close().unwrap();
