@@ -45,6 +45,7 @@ void log_message(void *, varve_log_level level, const char *message);
 // schema.cc: initialise the INFORMATION_SCHEMA tables.
 int init_metrics(void *schema);
 int init_undo_tablespaces(void *schema);
+int init_purge(void *schema);
 int init_buffer_pool(void *schema);
 
 // catalog.cc: the same.

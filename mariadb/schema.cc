@@ -1,8 +1,10 @@
-// schema.cc: INFORMATION_SCHEMA.VARVE_METRICS, VARVE_UNDO_TABLESPACES and VARVE_BUFFER_POOL_STATS.
+// schema.cc: INFORMATION_SCHEMA.VARVE_METRICS, VARVE_UNDO_TABLESPACES, VARVE_PURGE and
+// VARVE_BUFFER_POOL_STATS.
 
 #include "schema.h"
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace varve_plugin {
@@ -69,6 +71,60 @@ int fill_undo_tablespaces(THD *thd, TABLE_LIST *tables, COND *)
   return fill(&rows, [&] { return varve_db_undo_tablespaces(db, add_undo_tablespace, &rows); });
 }
 
+ST_FIELD_INFO purge_fields[]= {
+  Show::Column("STATE", Show::Varchar(10), NOT_NULL),
+  Show::Column("HISTORY_LENGTH", Show::ULonglong(), NOT_NULL),
+  Show::Column("PURGED_BELOW", Show::ULonglong(), NOT_NULL),
+  Show::Column("WAITS_FOR_VIEW", Show::ULonglong(), NULLABLE),
+  Show::Column("WAITS_FOR_CONNECTION", Show::ULonglong(), NULLABLE),
+  Show::Column("LOGS_PER_SECOND", Show::ULonglong(), NOT_NULL),
+  Show::Column("JOINING_PER_SECOND", Show::ULonglong(), NOT_NULL),
+  Show::Column("SECONDS_LEFT", Show::ULonglong(), NULLABLE),
+  Show::CEnd()};
+
+const char *state_name(varve_purge_state state)
+{
+  switch (state)
+  {
+  case VARVE_PURGE_RUNNING: return "running";
+  case VARVE_PURGE_STOPPED: return "stopped";
+  case VARVE_PURGE_IDLE:    break;
+  }
+  return "idle";
+}
+
+void add_purge(Rows *rows, const varve_purge &purge)
+{
+  const auto set_unless= [rows](bool is_null, uint column, ulonglong number) {
+    if (is_null)
+      rows->set_null(column);
+    else
+      rows->set(column, number);
+  };
+  rows->set(0, state_name(purge.state));
+  rows->set(1, purge.history);
+  rows->set(2, purge.purged_below);
+  set_unless(!purge.view, 3, purge.view);
+  set_unless(!purge.session, 4, purge.session);
+  rows->set(5, ulonglong(purge.working_off));
+  rows->set(6, ulonglong(purge.joining));
+  const bool is_unknown= purge.seconds_left < 0;
+  set_unless(is_unknown, 7, is_unknown ? 0 : ulonglong(std::ceil(purge.seconds_left)));
+  rows->add();
+}
+
+int fill_purge(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Rows rows(thd, tables);
+  return fill(&rows, [&] {
+    varve_purge purge;
+    const varve_code code= varve_db_purge(db, &purge);
+    if (!code)
+      add_purge(&rows, purge);
+    return code;
+  });
+}
+
 // A column, and the metric that it shows.
 struct Pool_column
 {
@@ -123,6 +179,11 @@ int fill_buffer_pool(THD *thd, TABLE_LIST *tables, COND *)
 int init_metrics(void *schema)
 {
   return init_table(schema, metric_fields, fill_metrics);
+}
+
+int init_purge(void *schema)
+{
+  return init_table(schema, purge_fields, fill_purge);
 }
 
 int init_buffer_pool(void *schema)

@@ -246,6 +246,15 @@ typedef enum varve_metric_kind {
   VARVE_METRIC_VALUE = 1,
 } varve_metric_kind;
 
+// What purge is doing.
+typedef enum varve_purge_state {
+  // There is nothing to do, or nothing that may be done yet.
+  VARVE_PURGE_IDLE = 0,
+  VARVE_PURGE_RUNNING = 1,
+  // A view or an error has stopped it.
+  VARVE_PURGE_STOPPED = 2,
+} varve_purge_state;
+
 // What a transaction is doing.
 typedef enum varve_transaction_state {
   VARVE_TRANSACTION_RUNNING = 0,
@@ -780,6 +789,26 @@ typedef struct varve_undo_tablespace {
 
 // Receives one undo tablespace.
 typedef void (*varve_undo_tablespace_fn)(void *context, const struct varve_undo_tablespace *tablespace);
+
+// How far purge has come.
+typedef struct varve_purge {
+  enum varve_purge_state state;
+  // Undo logs of committed transactions that are not purged yet.
+  uint64_t history;
+  // Everything that was committed with a lower number is purged.
+  uint64_t purged_below;
+  // The view that purge can't go beyond, 0 if there is none, and whose it is (varve_txn_set_session).
+  uint64_t view;
+  uint64_t session;
+  // Logs a second, as of purge's last batches: those that it works off at the pace that it has, and those
+  // that joined the history meanwhile.
+  double working_off;
+  double joining;
+  // Seconds until the history will have been worked off at these speeds; negative if that is not to be
+  // seen: a view or an error has stopped purge, it is not faster than the history grows, or it has not
+  // worked off anything yet.
+  double seconds_left;
+} varve_purge;
 
 // A running transaction, as it is at the moment.
 typedef struct varve_transaction {
@@ -1395,6 +1424,9 @@ enum varve_code varve_db_metrics(const struct varve_db *db, varve_metric_fn each
 
 // Hands every undo tablespace to `each`, by number.
 enum varve_code varve_db_undo_tablespaces(const struct varve_db *db, varve_undo_tablespace_fn each, void *context);
+
+// Says how far purge has come, and when it will be through.
+enum varve_code varve_db_purge(const struct varve_db *db, struct varve_purge *out);
 
 // Opens a table.
 enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);

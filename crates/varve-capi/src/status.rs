@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use varve::MetricKind;
+use varve::{MetricKind, PurgeState};
 
 use crate::database::varve_db;
 use crate::error::guard;
@@ -144,6 +144,66 @@ pub unsafe extern "C" fn varve_db_undo_tablespaces(
             // SAFETY: CAPI-2; the texts outlive the call.
             unsafe { each(context, &out) };
         }
+        Ok(VARVE_OK)
+    })
+}
+
+/// What purge is doing.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_purge_state {
+    /// There is nothing to do, or nothing that may be done yet.
+    VARVE_PURGE_IDLE = 0,
+    VARVE_PURGE_RUNNING = 1,
+    /// A view or an error has stopped it.
+    VARVE_PURGE_STOPPED = 2,
+}
+
+/// How far purge has come.
+#[repr(C)]
+pub struct varve_purge {
+    pub state: varve_purge_state,
+    /// Undo logs of committed transactions that are not purged yet.
+    pub history: u64,
+    /// Everything that was committed with a lower number is purged.
+    pub purged_below: u64,
+    /// The view that purge can't go beyond, 0 if there is none, and whose it is (varve_txn_set_session).
+    pub view: u64,
+    pub session: u64,
+    /// Logs a second, as of purge's last batches: those that it works off at the pace that it has, and those
+    /// that joined the history meanwhile.
+    pub working_off: f64,
+    pub joining: f64,
+    /// Seconds until the history will have been worked off at these speeds; negative if that is not to be
+    /// seen: a view or an error has stopped purge, it is not faster than the history grows, or it has not
+    /// worked off anything yet.
+    pub seconds_left: f64,
+}
+
+/// Says how far purge has come, and when it will be through.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_purge(db: *const varve_db, out: *mut varve_purge) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        let standing = db.0.purge_standing();
+        let (view, session) = standing.waits_for.unzip();
+        let purge = varve_purge {
+            state: match standing.state {
+                PurgeState::Idle => varve_purge_state::VARVE_PURGE_IDLE,
+                PurgeState::Running => varve_purge_state::VARVE_PURGE_RUNNING,
+                PurgeState::Stopped => varve_purge_state::VARVE_PURGE_STOPPED,
+            },
+            history: standing.history,
+            purged_below: standing.purged_below.0,
+            view: view.map_or(0, |view| view.0),
+            session: session.unwrap_or(0),
+            working_off: standing.working_off,
+            joining: standing.joining,
+            seconds_left: standing.left.map_or(-1.0, |left| left.as_secs_f64()),
+        };
+        // SAFETY: CAPI-2.
+        unsafe { out.write(purge) };
         Ok(VARVE_OK)
     })
 }

@@ -101,9 +101,9 @@ pub use base::{
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
     Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView, Options,
-    PoolDumpOptions, PoolDumpStatus, PreparedRedefinition, RedefinitionWaits, Reference,
-    ReferencedParent, Row, Rows, Standing, StoreRoom, Table, TableExport, TransactionInfo,
-    TransactionState, UndoTablespace, ViewInfo,
+    PoolDumpOptions, PoolDumpStatus, PreparedRedefinition, PurgeStanding, RedefinitionWaits,
+    Reference, ReferencedParent, Row, Rows, Standing, StoreRoom, Table, TableExport,
+    TransactionInfo, TransactionState, UndoTablespace, ViewInfo,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;
@@ -121,7 +121,7 @@ pub use table::{
 };
 pub use txn::{
     AutoIncLock, FlushLog, HistoryOptions, Interrupt, Isolation, LogLevel, Logger, PurgeOptions,
-    Savepoint, Transaction, ValueSource,
+    PurgeState, Savepoint, Transaction, ValueSource,
 };
 pub use undo::UndoSpaceState;
 

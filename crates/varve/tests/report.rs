@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use varve::{
-    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    PurgeState, Table, TableDef, Transaction, TrxNo, Value,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -91,6 +91,13 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     while count(db, "state: stopped\nHistory list length 1\n") == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
+    let purge = db.purge_standing();
+    assert_eq!((purge.state, purge.history), (PurgeState::Stopped, 1));
+    assert_eq!(
+        (purge.purged_below.0, purge.waits_for),
+        (first, Some((TrxNo(first), 0)))
+    );
+    assert_eq!(purge.left, None);
     let mut done = format!("Purge done for trx's n:o < {first} undo n:o < 0 state: stopped\n");
     assert_eq!(count(db, &done), 1, "{}", lines(db, "TRANSACTIONS"));
     reader.commit().unwrap();
@@ -99,6 +106,10 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     while count(db, "state: running but idle\nHistory list length 0\n") == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
+    let purge = db.purge_standing();
+    assert_eq!((purge.state, purge.history), (PurgeState::Idle, 0));
+    assert_eq!((purge.waits_for, purge.left), (None, Some(Duration::ZERO)));
+    assert!(purge.working_off > 0.0 && purge.joining >= 0.0, "{purge:?}");
     done = format!("Trx id counter {next}\nPurge done for trx's n:o < {next} undo n:o < 0 ");
     assert_eq!(count(db, &done), 1, "{}", lines(db, "TRANSACTIONS"));
     assert_eq!(count(db, "---TRANSACTION"), 0);

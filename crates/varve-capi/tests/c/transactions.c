@@ -135,6 +135,15 @@ int main(int argc, char **argv)
   memset(&seen, 0, sizeof seen);
   OK(varve_db_transactions(db, see_transaction, &seen));
   CHECK(seen.transactions == 0);
+
+  varve_purge purge;
+  do
+  {
+    nanosleep(&(struct timespec){.tv_nsec= 1000000}, NULL);
+    OK(varve_db_purge(db, &purge));
+  } while (purge.history);
+  CHECK(purge.state != VARVE_PURGE_STOPPED && !purge.view && !purge.session);
+  CHECK(purge.seconds_left == 0 && purge.working_off >= 0 && purge.joining >= 0);
   OK(varve_db_close(db));
   return 0;
 }

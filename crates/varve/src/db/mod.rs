@@ -58,7 +58,7 @@ pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
 pub use redefine::{PreparedRedefinition, RedefinitionWaits};
-pub use standing::{Kept, OldView, Standing, StoreRoom};
+pub use standing::{Kept, OldView, PurgeStanding, Standing, StoreRoom};
 pub use transactions::{LockInfo, LockWaitInfo, TransactionInfo, TransactionState, ViewInfo};
 pub use typed::{FromValue, Row, Rows};
 pub(crate) use undo_directory::recorded as recorded_undo_directory;

@@ -416,7 +416,7 @@ fn write_view(out: &mut String, view: &ViewInfo) -> fmt::Result {
 }
 
 /// Everything that was committed with a lower number is purged.
-fn purged_below(core: &Core) -> TrxNo {
+pub(super) fn purged_below(core: &Core) -> TrxNo {
     // The limit first: what is below is in the history, or purged. Only purge asks for a new one: that is
     // when views become members of the history store.
     let limit = core.sys.last_purge_limit();

@@ -166,6 +166,15 @@ impl Pace {
         }
     }
 
+    /// How many processors a batch has, if there are `most` workers.
+    fn processors(self, most: usize) -> f64 {
+        let all = (1 + most) as f64;
+        match self {
+            Pace::Full => all,
+            Pace::Throttled(processors) => processors.min(all),
+        }
+    }
+
     /// How long the coordinator pauses for each second that it works; 0 if it may have workers.
     fn pause_ratio(self) -> f64 {
         match self {
@@ -252,6 +261,9 @@ impl Throttle {
         if is_far_behind(core) {
             self.pace = Pace::Full;
         }
+        let most = core.settings.purge().threads as usize;
+        let working_off = self.speed * self.pace.processors(most);
+        (core.purge_progress).set_speeds(working_off, self.joining);
         let paused = batch.paused.as_micros() as u64;
         Counters::add(&core.counters.purge_pause_usec, paused);
     }
@@ -450,6 +462,13 @@ mod tests {
     fn a_share_of_two_processors_is_a_third_of_one() {
         let duties = catch_up(&mut throttle(2), 20, 10_000);
         assert!((duties[19] - 1.0 / 3.0).abs() < 0.01, "{duties:?}");
+    }
+
+    #[test]
+    fn a_pace_says_how_many_processors_a_batch_has() {
+        assert_eq!(Pace::Full.processors(3), 4.0);
+        assert_eq!(Pace::Throttled(0.5).processors(3), 0.5);
+        assert_eq!(Pace::Throttled(9.0).processors(3), 4.0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+/// What purge is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PurgeState {
@@ -29,6 +30,10 @@ pub struct PurgeProgress {
     state: AtomicU8,
     /// Of the oldest log in the history everything below this undo number is purged.
     undo_no: AtomicU64,
+    /// Logs a second, as bits of an `f64`: those that purge works off at the pace that it has, and those that
+    /// join the history meanwhile.
+    working_off: AtomicU64,
+    joining: AtomicU64,
 }
 
 impl PurgeProgress {
@@ -43,6 +48,21 @@ impl PurgeProgress {
 
     pub fn undo_no(&self) -> u64 {
         self.undo_no.load(Ordering::Relaxed)
+    }
+
+    /// As of the last batch; 0 before the first.
+    pub fn working_off(&self) -> f64 {
+        f64::from_bits(self.working_off.load(Ordering::Relaxed))
+    }
+
+    pub fn joining(&self) -> f64 {
+        f64::from_bits(self.joining.load(Ordering::Relaxed))
+    }
+
+    pub fn set_speeds(&self, working_off: f64, joining: f64) {
+        self.working_off
+            .store(working_off.to_bits(), Ordering::Relaxed);
+        self.joining.store(joining.to_bits(), Ordering::Relaxed);
     }
 
     pub fn set_undo_no(&self, undo_no: u64) {
