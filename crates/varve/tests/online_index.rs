@@ -421,7 +421,7 @@ fn change(trx: &mut Transaction, table: &Table, chance: &mut StdRng) -> varve::R
             trx.rollback_to(before)
         }
         // A key that others may have, rarely.
-        3 if chance.random_range(0..2000) == 0 => table.put(
+        3 if chance.random_range(0..20_000) == 0 => table.put(
             trx,
             &row(
                 id,
