@@ -98,16 +98,8 @@ void add_indexes(void *to, const varve_stored_table *table)
     rows->set(2, table->id);
     rows->set(3, index.type);
     rows->set(4, index.n_parts);
-    if (table->discarded)
-    {
-      rows->set_null(5);
-      rows->set_null(6);
-    }
-    else
-    {
-      rows->set(5, table->roots[number]);
-      rows->set(6, table->space);
-    }
+    rows->set_if(!table->discarded, 5, table->roots[number]);
+    rows->set_if(!table->discarded, 6, table->space);
     rows->add();
   }
 }
@@ -161,10 +153,7 @@ void add_columns(void *to, const varve_stored_table *table)
     rows->set(5, type.name);
     rows->set(6, column.nullable);
     rows->set(7, column.computed);
-    if (column.kind == VARVE_TEXT)
-      rows->set(8, column.collation);
-    else
-      rows->set_null(8);
+    rows->set_if(column.kind == VARVE_TEXT, 8, column.collation);
     rows->add();
   }
 }
@@ -189,10 +178,7 @@ void add_fields(void *to, const varve_stored_table *table)
       rows->set(0, table->index_ids[number]);
       rows->set(1, table->def.columns[part.column].name);
       rows->set(2, i);
-      if (part.prefix)
-        rows->set(3, part.prefix);
-      else
-        rows->set_null(3);
+      rows->set_if(part.prefix, 3, part.prefix);
       rows->set(4, part.descending);
       rows->add();
     }
@@ -309,23 +295,15 @@ void add_tablespace(Rows *rows, uint32_t space, const std::string &name, const c
   const std::string file= *path == '/' ? path : data_directory() + '/' + path;
   rows->set(0, space);
   rows->set(1, name);
-  if (row_format)
-    rows->set(2, row_format);
-  else
-    rows->set_null(2);
+  rows->set_if(row_format, 2, row_format);
   rows->set(3, varve_db_page_bytes(db));
   rows->set(4, path);
-  struct stat about;
-  if (stat(file.c_str(), &about))
-    for (uint column : {5, 6, 7})
-      rows->set_null(column);
-  else
-  {
-    rows->set(5, ulonglong(about.st_blksize));
-    rows->set(6, ulonglong(about.st_size));
-    // POSIX leaves the unit open; Linux's is this.
-    rows->set(7, ulonglong(about.st_blocks) * 512);
-  }
+  struct stat about{};
+  const bool is_there= !stat(file.c_str(), &about);
+  rows->set_if(is_there, 5, ulonglong(about.st_blksize));
+  rows->set_if(is_there, 6, ulonglong(about.st_size));
+  // POSIX leaves the unit of `st_blocks` open; Linux's is this.
+  rows->set_if(is_there, 7, ulonglong(about.st_blocks) * 512);
   rows->add();
 }
 

@@ -95,21 +95,15 @@ const char *state_name(varve_purge_state state)
 
 void add_purge(Rows *rows, const varve_purge &purge)
 {
-  const auto set_unless= [rows](bool is_null, uint column, ulonglong number) {
-    if (is_null)
-      rows->set_null(column);
-    else
-      rows->set(column, number);
-  };
   rows->set(0, state_name(purge.state));
   rows->set(1, purge.history);
   rows->set(2, purge.purged_below);
-  set_unless(!purge.view, 3, purge.view);
-  set_unless(!purge.session, 4, purge.session);
+  rows->set_if(purge.view, 3, purge.view);
+  rows->set_if(purge.session, 4, purge.session);
   rows->set(5, ulonglong(purge.working_off));
   rows->set(6, ulonglong(purge.joining));
-  const bool is_unknown= purge.seconds_left < 0;
-  set_unless(is_unknown, 7, is_unknown ? 0 : ulonglong(std::ceil(purge.seconds_left)));
+  const double left= purge.seconds_left;
+  rows->set_if(left >= 0, 7, ulonglong(std::ceil(std::max(left, 0.0))));
   rows->add();
 }
 

@@ -44,6 +44,13 @@ struct Rows
   }
   // Of a column that may be NULL.
   void set_null(uint column) { table->field[column]->set_null(); }
+  template<typename Value> void set_if(bool there_is_one, uint column, const Value &value)
+  {
+    if (there_is_one)
+      set(column, value);
+    else
+      set_null(column);
+  }
   void set_time(uint column, my_time_t at)
   {
     MYSQL_TIME time;

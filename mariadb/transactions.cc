@@ -225,10 +225,7 @@ void set_of_engine(Rows *rows, const Told_transaction &trx, my_time_t now)
   rows->set(14, trx.of.changes);
   rows->set(15, 0ULL);
   rows->set(16, ulonglong(trx.of.isolation) + 1);
-  if (trx.of.view)
-    rows->set(24, trx.of.view);
-  else
-    rows->set_null(24);
+  rows->set_if(trx.of.view, 24, trx.of.view);
   rows->set(25, trx.of.pinned_history);
   rows->set(26, trx.of.pinned_versions);
   rows->set(27, trx.of.pinned_bytes);
@@ -243,22 +240,13 @@ void set_of_connection(Rows *rows, const varve_transaction &trx, const Told_conn
   rows->set(9, told.tables_in_use);
   rows->set(17, told.unique_checks);
   rows->set(18, told.foreign_key_checks);
-  if (told.foreign_error.empty())
-    rows->set_null(19);
-  else
-    rows->set(19, told.foreign_error);
+  rows->set_if(!told.foreign_error.empty(), 19, told.foreign_error);
   rows->set(20, told.is_read_only);
   rows->set(21, !told.in_transaction && !trx.id && !trx.locks);
-  if (told.is_idle)
-    rows->set(22, told.idle_us / 1000000);
-  else
-    rows->set_null(22);
+  rows->set_if(told.is_idle, 22, told.idle_us / 1000000);
   set_statement(rows, 23, told.is_idle ? told.statement : Statement_text());
   // A view is as old as its transaction, or under READ COMMITTED as the statement.
-  if (trx.view)
-    rows->set(28, active);
-  else
-    rows->set_null(28);
+  rows->set_if(trx.view, 28, active);
 }
 
 // The engine's own, and those that their connection has let go.
@@ -340,21 +328,12 @@ void Lock_rows::add(const varve_lock_info *lock)
   rows.set(2, lock->mode);
   rows.set(3, lock->index ? "RECORD" : "TABLE");
   rows.set(4, quoted_table(rows.thd, lock->table));
-  const auto set_or_null= [this](uint column, const char *text) {
-    if (text)
-      rows.set(column, text);
-    else
-      rows.set_null(column);
-  };
-  set_or_null(5, lock->index);
-  if (lock->index)
-    rows.set(6, lock->space);
-  else
-    rows.set_null(6);
+  rows.set_if(lock->index, 5, lock->index);
+  rows.set_if(lock->index, 6, lock->space);
   // Keys are locked, not places on pages.
   rows.set_null(7);
   rows.set_null(8);
-  set_or_null(9, lock->key);
+  rows.set_if(lock->key, 9, lock->key);
   rows.add();
 }
 

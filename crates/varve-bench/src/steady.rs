@@ -78,10 +78,16 @@ struct Outcome {
     max_age: u64,
     /// By the server, in these seconds.
     bytes_written: u64,
-    /// Seconds from the load's end until no page was dirty, if it came to that.
-    clean_after: Option<f64>,
-    /// The same for a history of hardly any logs.
-    purged_after: Option<f64>,
+    after: Afterwards,
+}
+
+/// Seconds from the load's end until something was so first, if it came to that.
+#[derive(Default)]
+struct Afterwards {
+    /// No page was dirty.
+    clean: Option<f64>,
+    /// The history had hardly any logs.
+    purged: Option<f64>,
 }
 
 /// The standard deviation as a share of the mean.
@@ -183,8 +189,7 @@ fn with_engine(server: u32, sysbench: &Sysbench<'_>, args: &SteadyArgs) -> Resul
         plotted: [0, 1].map(|n| since(&samples, &names[n], begun)),
         max_age,
         bytes_written: written,
-        clean_after: after.clean,
-        purged_after: after.purged,
+        after,
     })
 }
 
@@ -192,13 +197,6 @@ fn since(samples: &Samples, name: &str, begun: Instant) -> Vec<(f64, f64)> {
     let values = samples.values(name, &(begun..Instant::now()));
     let point = |(at, value): (Instant, u64)| ((at - begun).as_secs_f64(), value as f64);
     values.into_iter().map(point).collect()
-}
-
-/// Seconds since the end of the load until something was first done.
-#[derive(Default)]
-struct Afterwards {
-    clean: Option<f64>,
-    purged: Option<f64>,
 }
 
 /// What an engine still writes would take from the next one. One that makes no headway is not waited for.
@@ -277,8 +275,8 @@ fn print(outcomes: &[Outcome], args: &SteadyArgs) {
             Cell::of(outcome.max_age >> 20),
             outcome.most(1).into(),
             format!("{:.2}", outcome.kib_each()).into(),
-            seconds(outcome.clean_after).into(),
-            seconds(outcome.purged_after).into(),
+            seconds(outcome.after.clean).into(),
+            seconds(outcome.after.purged).into(),
         ]);
     }
     if let [ours, peer] = outcomes {
@@ -318,7 +316,7 @@ fn to_json(
         json!({
             "engine": outcome.engine.name(), "tps": outcome.tps, "mean": outcome.mean(), "median": outcome.median(),
             "variation": variation(&outcome.tps), "bytes_written": outcome.bytes_written,
-            "clean_after": outcome.clean_after, "purged_after": outcome.purged_after, "worst_second": outcome.worst(), "seconds_below_half": outcome.slow_seconds(),
+            "clean_after": outcome.after.clean, "purged_after": outcome.after.purged, "worst_second": outcome.worst(), "seconds_below_half": outcome.slow_seconds(),
             "checkpoint_age": outcome.plotted[0], "dirty_pages": outcome.plotted[1], "checkpoint_max_age": outcome.max_age,
         })
     });

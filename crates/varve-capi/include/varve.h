@@ -436,7 +436,8 @@ typedef struct varve_stored_table {
   // Of the clustered index, then of the others, in their order: the ids, and the root pages.
   const uint64_t *index_ids;
   const uint32_t *roots;
-  // Of a foreign key child and parent are there, of neither the index and whether columns take NULL.
+  // Without the data directory. Of foreign keys it has child and parent, but neither the parent's index
+  // nor whether columns take NULL.
   struct varve_table_def def;
 } varve_stored_table;
 

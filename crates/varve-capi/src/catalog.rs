@@ -1,23 +1,16 @@
 //! What is stored of tables, whether they are open or not, what is known of open ones, and the tablespaces
 //! that are no table's.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::mem::MaybeUninit;
-use std::ptr;
+use std::ffi::{CStr, c_char, c_void};
 
-use varve::{ColumnType, IndexDef, KeyPart, TableDef};
+use varve::TableDef;
 
 use crate::collation::c_text;
 use crate::database::varve_db;
-use crate::definition::{
-    varve_column_def, varve_index_def, varve_key_part, varve_system_time, varve_table_def,
-    varve_type,
-};
+use crate::definition::{varve_table_def, with_c_def};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
-use crate::foreign::{KeyTexts, varve_foreign_key_checks};
 use crate::table::varve_table_stats;
-use crate::value::varve_value;
 
 /// A table as the catalog has it.
 #[repr(C)]
@@ -33,7 +26,8 @@ pub struct varve_stored_table {
     /// Of the clustered index, then of the others, in their order: the ids, and the root pages.
     pub index_ids: *const u64,
     pub roots: *const u32,
-    /// Of a foreign key child and parent are there, of neither the index and whether columns take NULL.
+    /// Without the data directory. Of foreign keys it has child and parent, but neither the parent's index
+    /// nor whether columns take NULL.
     pub def: varve_table_def,
 }
 
@@ -54,7 +48,7 @@ pub unsafe extern "C" fn varve_db_stored_tables(
     guard(&db.0, || {
         for name in db.0.tables()? {
             if let Some(def) = db.0.definition(&name)? {
-                let path = c_text(&db.0.table_file(&def));
+                let path = c_text(&def.file());
                 // SAFETY: CAPI-2.
                 unsafe { tell_table(&def, &path, each, context) };
             }
@@ -73,7 +67,7 @@ unsafe fn tell_table(
 ) {
     let index_ids: Vec<u64> = def.all_indexes().map(|index| index.id.0).collect();
     let roots: Vec<u32> = def.all_indexes().map(|index| index.root.0).collect();
-    with_def(def, |told| {
+    with_c_def(def, |told| {
         let table = varve_stored_table {
             id: def.id.0,
             space: def.space.0,
@@ -86,94 +80,6 @@ unsafe fn tell_table(
         };
         // SAFETY: the caller's promise; all that it points to outlives the call.
         unsafe { each(context, &table) };
-    });
-}
-
-fn column_type(ty: ColumnType) -> (varve_type, u32, u32) {
-    use varve_type::*;
-    match ty {
-        ColumnType::Int { bytes, signed } => {
-            let kind = if signed { VARVE_INT } else { VARVE_UINT };
-            (kind, bytes.into(), 0)
-        }
-        ColumnType::Float => (VARVE_FLOAT, 4, 0),
-        ColumnType::Double => (VARVE_DOUBLE, 8, 0),
-        ColumnType::Fixed(size) => (VARVE_FIXED, size, 0),
-        ColumnType::Bytes(size) => (VARVE_BYTES, size, 0),
-        ColumnType::Text {
-            collation,
-            max_bytes,
-        } => (VARVE_TEXT, max_bytes, collation.0),
-    }
-}
-
-fn key_parts(index: &IndexDef) -> Vec<varve_key_part> {
-    let part = |part: &KeyPart| varve_key_part {
-        column: part.column as u32,
-        prefix: part.prefix_len.unwrap_or(0),
-        descending: part.descending,
-    };
-    index.parts.iter().map(part).collect()
-}
-
-/// Calls `f` with the definition as C has it.
-fn with_def(def: &TableDef, f: impl FnOnce(varve_table_def)) {
-    let names: Vec<CString> = def.columns.iter().map(|c| c_text(&c.name)).collect();
-    let time = def.system_time.as_ref();
-    let column = |(position, name): (usize, &CString)| {
-        let column = &def.columns[position];
-        let (kind, size, collation) = column_type(column.ty);
-        varve_column_def {
-            name: name.as_ptr(),
-            kind: MaybeUninit::new(kind),
-            size,
-            collation,
-            nullable: column.nullable,
-            computed: def.computed.contains(&position),
-            unversioned: time.is_some_and(|time| time.unversioned.contains(&position)),
-            was: ptr::null(),
-            in_old_rows: varve_value::of(column.default.as_deref()),
-        }
-    };
-    let columns: Vec<_> = names.iter().enumerate().map(column).collect();
-    let primary = key_parts(&def.primary);
-    let of_indexes: Vec<_> = (def.indexes.iter())
-        .map(|index| (c_text(&index.name), key_parts(index)))
-        .collect();
-    let index =
-        |(index, (name, parts)): (&IndexDef, &(CString, Vec<varve_key_part>))| varve_index_def {
-            name: name.as_ptr(),
-            unique: index.unique,
-            parts: parts.as_ptr(),
-            n_parts: parts.len() as u32,
-            was: ptr::null(),
-        };
-    let indexes: Vec<_> = def.indexes.iter().zip(&of_indexes).map(index).collect();
-    let key_texts: Vec<_> = (def.foreign_keys.iter())
-        .map(|key| KeyTexts::new(key, &def.name))
-        .collect();
-    let foreign_keys: Vec<_> = key_texts.iter().map(KeyTexts::told).collect();
-    let system_time = time.map(|time| varve_system_time {
-        start: time.start as u32,
-        end: time.end as u32,
-        forever: varve_value::of(Some(&time.forever)),
-    });
-    let name = c_text(&def.name);
-    f(varve_table_def {
-        name: name.as_ptr(),
-        columns: columns.as_ptr(),
-        n_columns: columns.len() as u32,
-        primary: primary.as_ptr(),
-        n_primary: primary.len() as u32,
-        indexes: indexes.as_ptr(),
-        n_indexes: indexes.len() as u32,
-        foreign_keys: foreign_keys.as_ptr(),
-        n_foreign_keys: foreign_keys.len() as u32,
-        foreign_key_checks: MaybeUninit::new(varve_foreign_key_checks::VARVE_CHECK_REFERENCES),
-        auto_increment: (def.auto_increment).map_or(u32::MAX, |at| at as u32),
-        system_time: system_time.as_ref().map_or(ptr::null(), ptr::from_ref),
-        temporary: false,
-        data_directory: ptr::null(),
     });
 }
 
@@ -206,7 +112,10 @@ pub unsafe extern "C" fn varve_db_open_tables(
     guard(&db.0, || {
         for (table, handles) in db.0.open_tables() {
             let name = c_text(&table.def().name);
-            let mut stats = varve_table_stats::of(&table)?;
+            // It may have been dropped meanwhile.
+            let Ok(mut stats) = varve_table_stats::of(&table) else {
+                continue;
+            };
             if table.def().auto_increment.is_none() {
                 stats.auto_increment = 0;
             }

@@ -1,13 +1,14 @@
 //! Table definitions as plain structs, and their translation into the engine's.
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
+use std::ptr;
 
 use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, SystemTime, TableDef};
 
 use crate::choice::{choice, chosen};
-use crate::collation::text;
-use crate::foreign::{foreign_key, varve_foreign_key, varve_foreign_key_checks};
+use crate::collation::{c_text, text};
+use crate::foreign::{KeyTexts, foreign_key, varve_foreign_key, varve_foreign_key_checks};
 use crate::value::{slice_of, varve_value};
 
 /// What kind of values a column holds.
@@ -263,4 +264,140 @@ pub unsafe fn table_def(def: &varve_table_def) -> varve::Result<TableDef> {
         out.auto_increment = Some(def.auto_increment as usize);
     }
     Ok(out)
+}
+
+fn c_type(ty: ColumnType) -> (varve_type, u32, u32) {
+    use varve_type::*;
+    match ty {
+        ColumnType::Int { bytes, signed } => {
+            let kind = if signed { VARVE_INT } else { VARVE_UINT };
+            (kind, bytes.into(), 0)
+        }
+        ColumnType::Float => (VARVE_FLOAT, 4, 0),
+        ColumnType::Double => (VARVE_DOUBLE, 8, 0),
+        ColumnType::Fixed(size) => (VARVE_FIXED, size, 0),
+        ColumnType::Bytes(size) => (VARVE_BYTES, size, 0),
+        ColumnType::Text {
+            collation,
+            max_bytes,
+        } => (VARVE_TEXT, max_bytes, collation.0),
+    }
+}
+
+fn c_parts(index: &IndexDef) -> Vec<varve_key_part> {
+    let part = |part: &KeyPart| varve_key_part {
+        column: part.column as u32,
+        prefix: part.prefix_len.unwrap_or(0),
+        descending: part.descending,
+    };
+    index.parts.iter().map(part).collect()
+}
+
+/// Calls `f` with the definition as C has it, of which `table_def` makes the same again, but for what the
+/// engine has added.
+pub fn with_c_def(def: &TableDef, f: impl FnOnce(varve_table_def)) {
+    let names: Vec<CString> = def.columns.iter().map(|c| c_text(&c.name)).collect();
+    let time = def.system_time.as_ref();
+    let column = |(position, name): (usize, &CString)| {
+        let column = &def.columns[position];
+        let (kind, size, collation) = c_type(column.ty);
+        varve_column_def {
+            name: name.as_ptr(),
+            kind: MaybeUninit::new(kind),
+            size,
+            collation,
+            nullable: column.nullable,
+            computed: def.computed.contains(&position),
+            unversioned: time.is_some_and(|time| time.unversioned.contains(&position)),
+            was: ptr::null(),
+            in_old_rows: varve_value::of(column.default.as_deref()),
+        }
+    };
+    let columns: Vec<_> = names.iter().enumerate().map(column).collect();
+    let primary = c_parts(&def.primary);
+    let of_indexes: Vec<_> = (def.indexes.iter())
+        .map(|index| (c_text(&index.name), c_parts(index)))
+        .collect();
+    let index =
+        |(index, (name, parts)): (&IndexDef, &(CString, Vec<varve_key_part>))| varve_index_def {
+            name: name.as_ptr(),
+            unique: index.unique,
+            parts: parts.as_ptr(),
+            n_parts: parts.len() as u32,
+            was: ptr::null(),
+        };
+    let indexes: Vec<_> = def.indexes.iter().zip(&of_indexes).map(index).collect();
+    let key_texts: Vec<_> = (def.foreign_keys.iter())
+        .map(|key| KeyTexts::new(key, &def.name))
+        .collect();
+    let foreign_keys: Vec<_> = key_texts.iter().map(KeyTexts::told).collect();
+    let system_time = time.map(|time| varve_system_time {
+        start: time.start as u32,
+        end: time.end as u32,
+        forever: varve_value::of(Some(&time.forever)),
+    });
+    let name = c_text(&def.name);
+    f(varve_table_def {
+        name: name.as_ptr(),
+        columns: columns.as_ptr(),
+        n_columns: columns.len() as u32,
+        primary: primary.as_ptr(),
+        n_primary: primary.len() as u32,
+        indexes: indexes.as_ptr(),
+        n_indexes: indexes.len() as u32,
+        foreign_keys: foreign_keys.as_ptr(),
+        n_foreign_keys: foreign_keys.len() as u32,
+        foreign_key_checks: MaybeUninit::new(varve_foreign_key_checks::VARVE_CHECK_REFERENCES),
+        auto_increment: (def.auto_increment).map_or(u32::MAX, |at| at as u32),
+        system_time: system_time.as_ref().map_or(ptr::null(), ptr::from_ref),
+        temporary: false,
+        data_directory: ptr::null(),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use varve::{ForeignKey, ReferentialAction};
+
+    use super::*;
+
+    fn there_and_back(def: &TableDef) -> TableDef {
+        let mut back = None;
+        // SAFETY: all that the definition points to outlives the call.
+        with_c_def(def, |told| back = unsafe { table_def(&told) }.ok());
+        back.unwrap()
+    }
+
+    #[test]
+    fn a_definition_goes_to_c_and_back() {
+        let mut def = TableDef::new("shop/orders")
+            .column("id", ColumnType::u64())
+            .nullable("customer", ColumnType::text_in(CollationId(8), 80))
+            .column("weight", ColumnType::Double)
+            .column("share", ColumnType::Float)
+            .column("code", ColumnType::Fixed(7))
+            .column("note", ColumnType::Bytes(1000))
+            .column("small", ColumnType::i16())
+            .primary(&["id"])
+            .index("by_customer", &["customer", "weight"])
+            .unique("by_note", &["note"])
+            .auto_increment("id")
+            .foreign_key(
+                ForeignKey::new("of_customer", &["customer"], "shop/customers", &["name"])
+                    .on_delete(ReferentialAction::SetNull)
+                    .on_update(ReferentialAction::Cascade),
+            );
+        def.indexes[0].parts[0].prefix_len = Some(9);
+        def.indexes[1].parts[0].descending = true;
+        def.computed = vec![3];
+        def.system_time = Some(SystemTime {
+            start: 4,
+            end: 5,
+            forever: vec![7; 3],
+            unversioned: vec![2, 6],
+        });
+        assert_eq!(there_and_back(&def), def);
+        let without_keys = TableDef::new("a/t").column("n", ColumnType::i32());
+        assert_eq!(there_and_back(&without_keys), without_keys);
+    }
 }

@@ -85,7 +85,8 @@ impl PurgeStanding {
             state,
             history,
             purged_below: purged_below(core),
-            waits_for: purge_waits_for(core).map(|view| (view, session_of(core, view))),
+            waits_for: purge_waits_for(core, is_member(core))
+                .map(|view| (view, session_of(core, view))),
             working_off,
             joining,
             left: time_left(state, history, working_off - joining),
@@ -109,12 +110,14 @@ fn session_of(core: &Core, view: TrxNo) -> u64 {
     (core.locks.owner_of_view(view)).map_or(0, |owner| owner.session)
 }
 
-fn purge_waits_for(core: &Core) -> Option<TrxNo> {
+fn is_member(core: &Core) -> impl Fn(TrxNo) -> bool {
     let members = core.history.members();
+    move |view| members.iter().any(|(member, _)| *member == view)
+}
+
+fn purge_waits_for(core: &Core, is_member: impl Fn(TrxNo) -> bool) -> Option<TrxNo> {
     let views = core.sys.view_numbers().into_iter();
-    views
-        .filter(|view| !members.iter().any(|(member, _)| member == view))
-        .min()
+    views.filter(|view| !is_member(*view)).min()
 }
 
 impl Database {
@@ -130,8 +133,7 @@ impl Database {
 }
 
 pub fn standing(core: &Core) -> Standing {
-    let members = core.history.members();
-    let is_member = |view: TrxNo| members.iter().any(|(member, _)| *member == view);
+    let is_member = is_member(core);
     let oldest_view = core.oldest_view().map(|(number, open_for)| OldView {
         number,
         session: session_of(core, number),
@@ -140,7 +142,7 @@ pub fn standing(core: &Core) -> Standing {
     });
     Standing {
         oldest_view,
-        purge_waits_for: purge_waits_for(core),
+        purge_waits_for: purge_waits_for(core, is_member),
         history_store: core.history.store().map(|store| StoreRoom {
             bytes: store.bytes().unwrap_or(0),
             max_bytes: core.history.max_bytes(core.settings.history().max_size),

@@ -16,11 +16,6 @@ impl Database {
         self.inner.core.tables.definition(name)
     }
 
-    /// Where a table's file is, relative to the data directory. It may be a link.
-    pub fn table_file(&self, def: &TableDef) -> String {
-        table_path(&def.name)
-    }
-
     /// The tables that are open, but for temporary ones, and how many handles there are on each; sorted by
     /// name. A table stays open for a while when nobody has a handle on it any more.
     pub fn open_tables(&self) -> Vec<(Table, usize)> {
@@ -48,6 +43,13 @@ impl Database {
         (spaces.iter())
             .map(|space| (space.id(), space.path()))
             .collect()
+    }
+}
+
+impl TableDef {
+    /// Where the table's file is, relative to the data directory. It may be a link.
+    pub fn file(&self) -> String {
+        table_path(&self.name)
     }
 }
 

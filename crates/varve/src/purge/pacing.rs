@@ -40,7 +40,8 @@
 //! with each batch; but a speed that falls counts at once. When copying for a member of the history store
 //! begins, a log takes a hundred times as long. With the mean purge would go on to pause as long as it may
 //! when it is fast, while the versions behind which it has to go become more. (A log of many pages takes
-//! several batches in which none ends: then purge seems slow, and may take more.)
+//! several batches in which none ends: then purge seems slow, and may take more.) The speeds are shown, too:
+//! when purge will be through follows from them (`Database::purge_standing`).
 //!
 //! A batch that waits for the disk takes seconds. So the coordinator pauses within it, too, between the undo
 //! pages that it reads and between two chunks of a sweep, where it has no latch and no table; what it still
@@ -263,7 +264,7 @@ impl Throttle {
         }
         let most = core.settings.purge().threads as usize;
         let working_off = self.speed * self.pace.processors(most);
-        (core.purge_progress).set_speeds(working_off, self.joining);
+        core.purge_progress.set_speeds(working_off, self.joining);
         let paused = batch.paused.as_micros() as u64;
         Counters::add(&core.counters.purge_pause_usec, paused);
     }
