@@ -236,10 +236,28 @@ impl Model {
         self.gaps.iter().filter(contains).map(|gap| gap.0).collect()
     }
 
+    /// Whether an intent is only noted: nobody wants a table for itself (all of them share one count). What was
+    /// noted before is in the queue by then, where `Run::compare` has moved it; so a noted intent is covered by
+    /// none.
+    fn is_noted(&self, mode: TableMode) -> bool {
+        let is_strong = |thing: Thing, mode: TableMode| {
+            matches!(thing, Thing::Table(_)) && matches!(mode, Shared | Exclusive)
+        };
+        let waits = |w: &Waiting| matches!(w.wants, Wants::Lock(t, m) if is_strong(t, m));
+        matches!(mode, IntentionShared | IntentionExclusive)
+            && !self.held.iter().any(|(t, _, m)| is_strong(*t, *m))
+            && !self.waiting.iter().any(waits)
+    }
+
     /// What becomes of a lock if it is had.
     fn grant(&mut self, thing: Thing, who: usize, mode: TableMode) -> Acquired {
         let before = self.modes(thing, who);
-        if before.iter().any(|held| covering(mode).contains(held)) {
+        let is_noted = matches!(thing, Thing::Table(_)) && self.is_noted(mode);
+        let is_covered = |held: &TableMode| match is_noted {
+            true => *held == mode,
+            false => covering(mode).contains(held),
+        };
+        if before.iter().any(is_covered) {
             return Acquired::Already;
         }
         self.held.push((thing, who, mode));
