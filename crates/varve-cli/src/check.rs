@@ -1,10 +1,11 @@
 //! `varve check`.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use crate::Outcome;
 
-pub fn run(dir: &str) -> Result<Outcome, String> {
+pub fn run(dir: &Path) -> Result<Outcome, String> {
     let mut out = io::stdout().lock();
     // The exit status tells also who reads no more.
     let summary = varve::offline::check(dir, &mut |finding| drop(writeln!(out, "{finding}")));

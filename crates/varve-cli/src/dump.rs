@@ -1,7 +1,7 @@
 //! `varve dump`.
 
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::PathBuf;
 
 use varve::offline::{Salvaged, TableFile, recovered};
 use varve::{Error, TableDef};
@@ -10,62 +10,63 @@ use crate::Outcome;
 use crate::text::Format;
 
 /// What is to be printed of what.
-#[derive(Default)]
-pub struct Request<'a> {
-    format: Format,
+#[derive(clap::Args)]
+pub struct Args {
+    /// A table's file, which is read alone and as it stands; or the directory of a database that nobody has
+    /// open, with the table's name
+    #[arg(value_name = "FILE.vdt|DIR")]
+    from: PathBuf,
+    /// The table of the database, as it is after recovery
+    #[arg(value_name = "SCHEMA/TABLE")]
+    table: Option<String>,
+    /// One JSON object a line instead of CSV
+    #[arg(long)]
+    json: bool,
+    /// Rows that are deleted but still there, too; a first column tells
+    #[arg(long)]
     deleted: bool,
-    like: Option<&'a str>,
-    from: Vec<&'a str>,
+    /// With the definition of another file, of the same table or one that was made like it
+    #[arg(long, value_name = "FILE.vdt")]
+    like: Option<PathBuf>,
 }
 
-impl<'a> Request<'a> {
-    pub fn parse(args: &[&'a str]) -> Result<Request<'a>, String> {
-        let mut request = Request::default();
-        let mut args = args.iter().copied();
-        while let Some(arg) = args.next() {
-            match arg {
-                "--json" => request.format = Format::Json,
-                "--deleted" => request.deleted = true,
-                "--like" => request.like = Some(args.next().ok_or("--like takes a file")?),
-                _ if arg.starts_with('-') => return Err(format!("dump has no option {arg}")),
-                _ => request.from.push(arg),
-            }
-        }
-        match request.from.len() {
-            1 | 2 => Ok(request),
-            _ => Err("dump takes FILE.vdt, or DIR and SCHEMA/TABLE".into()),
-        }
-    }
-
+impl Args {
     fn open(&self) -> Result<TableFile, Error> {
-        let mut file = match self.from.as_slice() {
-            [dir, name] => recovered(Path::new(dir), name)?,
-            rest => TableFile::open(rest[0])?,
+        let mut file = match &self.table {
+            Some(table) => recovered(&self.from, table)?,
+            None => TableFile::open(&self.from)?,
         };
-        if let Some(like) = self.like {
+        if let Some(like) = &self.like {
             file.take_definition(&TableFile::open(like)?);
         }
         Ok(file)
     }
+
+    fn format(&self) -> Format {
+        match self.json {
+            true => Format::Json,
+            false => Format::Csv,
+        }
+    }
 }
 
-pub fn run(request: Request<'_>) -> Result<Outcome, String> {
-    let file = request.open().map_err(|e| e.to_string())?;
+pub fn run(args: &Args) -> Result<Outcome, String> {
+    let file = args.open().map_err(|e| e.to_string())?;
     let Some(def) = file.definition() else {
-        let from = request.from.join(" ");
         return Err(format!(
-            "{from}: the file has lost the table's definition: name another file of the same table by --like, or the data \
-             directory and the table"
+            "{}: the file has lost the table's definition: name another file of the same table by --like, or the data \
+             directory and the table",
+            args.from.display()
         ));
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let summary = print(&request, &file, def, &mut out).map_err(|e| e.to_string())?;
+    let summary = print(args, &file, def, &mut out).map_err(|e| e.to_string())?;
     out.flush().map_err(|e| e.to_string())?;
     eprintln!(
         "{} rows, {} deleted rows{}, {} values lost, {} things skipped",
         summary.rows,
         summary.deleted_rows,
-        if request.deleted { "" } else { " left out" },
+        if args.deleted { "" } else { " left out" },
         summary.lost_values,
         summary.skipped
     );
@@ -76,25 +77,25 @@ pub fn run(request: Request<'_>) -> Result<Outcome, String> {
 }
 
 fn print(
-    request: &Request<'_>,
+    args: &Args,
     file: &TableFile,
     def: &TableDef,
     out: &mut dyn Write,
 ) -> Result<varve::offline::SalvageSummary, Error> {
     let mut line = String::new();
     let failed = |e: io::Error| Error::io("write", "standard output", e);
-    request.format.header(def, request.deleted, &mut line);
+    args.format().header(def, args.deleted, &mut line);
     out.write_all(line.as_bytes()).map_err(failed)?;
     file.salvage(&mut |salvaged| {
         match salvaged {
             Salvaged::Skipped(what) => eprintln!("skipped: {what}"),
             Salvaged::Row {
                 is_deleted: true, ..
-            } if !request.deleted => {}
+            } if !args.deleted => {}
             Salvaged::Row { is_deleted, values } => {
                 line.clear();
-                let mark = request.deleted.then_some(is_deleted);
-                request.format.row(def, mark, values, &mut line);
+                let mark = args.deleted.then_some(is_deleted);
+                args.format().row(def, mark, values, &mut line);
                 out.write_all(line.as_bytes()).map_err(failed)?;
             }
         }

@@ -1,33 +1,43 @@
-//! `varve`, the tool for a database that nobody has open.
+//! `varve`, the tool that looks at databases.
 //!
 //! Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.
 
 mod check;
+mod demo;
 mod dump;
 mod text;
+mod top;
 
-use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-varve: looks after databases of the Varve storage engine
+use clap::{Parser, Subcommand};
 
-  varve check DIR
-      checks every file of the database in DIR, which nobody may have open; changes nothing
+/// Looks at databases of the Varve storage engine
+#[derive(Parser)]
+#[command(version, after_help = STATUS)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
 
-  varve dump [OPTION...] FILE.vdt
-  varve dump [OPTION...] DIR SCHEMA/TABLE
-      prints the rows of a table that can be read, as CSV: of its file alone and as it stands, or of the table
-      of a database that nobody has open, as it is after recovery; changes nothing
-      --json         one JSON object a line
-      --deleted      rows that are deleted but still there, too; a first column tells
-      --like FILE    with the definition of another file, of the same table or one that was made like it
+const STATUS: &str =
+    "Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.";
 
-  varve help
-      prints this text
-
-Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.
-";
+#[derive(Subcommand)]
+enum Command {
+    /// Shows what a database does, second by second, and who holds it back
+    Top(top::Args),
+    /// Plays a load with a forgotten reader in a database of its own, and reports what that cost
+    Demo(demo::Args),
+    /// Checks every file of a database that nobody has open; changes nothing
+    Check {
+        /// The database's directory
+        dir: PathBuf,
+    },
+    /// Prints the rows of a table that can be read, as CSV; changes nothing
+    Dump(dump::Args),
+}
 
 /// How a command ended.
 enum Outcome {
@@ -35,23 +45,12 @@ enum Outcome {
     Found,
 }
 
-fn run(args: &[&str]) -> Result<Outcome, String> {
-    match args {
-        ["check", dir] => check::run(dir),
-        ["dump", rest @ ..] => dump::Request::parse(rest).and_then(dump::run),
-        ["help" | "--help" | "-h"] => {
-            print!("{USAGE}");
-            Ok(Outcome::Clean)
-        }
-        _ => Err(format!("unknown arguments\n\n{USAGE}")),
-    }
-}
-
 fn main() -> ExitCode {
-    let args = std::env::args_os().skip(1).map(OsString::into_string);
-    let done = match args.collect::<Result<Vec<_>, _>>() {
-        Ok(args) => run(&args.iter().map(String::as_str).collect::<Vec<_>>()),
-        Err(other) => Err(format!("{} is not UTF-8", other.display())),
+    let done = match Cli::parse().command {
+        Command::Top(args) => top::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Check { dir } => check::run(&dir),
+        Command::Dump(args) => dump::run(&args),
     };
     match done {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,

@@ -1,10 +1,12 @@
 //! The program from outside: what it prints, and its exit status.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
 use varve::{ColumnType, Database, Isolation, Options, TableDef, Value, values};
+use varve_monitor::{Monitor, MonitorOptions};
 
 fn varve(args: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_varve");
@@ -110,7 +112,7 @@ fn unknown_arguments_are_refused_with_the_usage() {
     for args in [&[][..], &["chekc", "x"], &["check"]] {
         let refused = varve(args);
         assert_eq!(status(&refused), 2);
-        assert!(stderr(&refused).contains("varve check DIR"));
+        assert!(stderr(&refused).contains("Usage: varve"));
     }
     assert_eq!(status(&varve(&["help"])), 0);
 }
@@ -311,4 +313,75 @@ fn dump_finds_a_long_definition_in_the_file() {
     let lost = dump(&bytes);
     assert_eq!(status(&lost), 2);
     assert!(stderr(&lost).contains("--like"), "{}", stderr(&lost));
+}
+
+#[test]
+fn top_prints_what_a_monitor_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let file = dir.path().join("token");
+    let token = "0123456789abcdef";
+    std::fs::write(&file, token).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let options = MonitorOptions {
+        token: Some(token.into()),
+        ..MonitorOptions::new("127.0.0.1:0")
+    };
+    let monitor = Monitor::start(&db, options).unwrap();
+    let address = monitor.address().to_string();
+
+    let refused = varve(&["top", &address, "--once"]);
+    assert_eq!(status(&refused), 2);
+    assert!(
+        stderr(&refused).contains("wants its token: name the file that has it by --token-file")
+    );
+    let file = file.to_str().unwrap();
+    let shown = varve(&["top", &address, "--once", "--token-file", file]);
+    assert_eq!(status(&shown), 0, "{}", stderr(&shown));
+    let screen = stdout(&shown);
+    assert!(screen.contains("Well  Nothing is wrong"), "{screen}");
+    let no_terminal = varve(&["top", &address, "--token-file", file]);
+    assert!(stderr(&no_terminal).contains("standard output is no terminal"));
+
+    monitor.stop();
+    db.close().unwrap();
+    let gone = varve(&["top", &address, "--once"]);
+    assert_eq!(status(&gone), 2);
+    assert!(stderr(&gone).contains(&format!("no monitor answers at {address}")));
+}
+
+#[test]
+fn the_demo_reports_what_a_forgotten_reader_costs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let demo = [
+        "demo",
+        "--plain",
+        "--seconds",
+        "8",
+        "--rows",
+        "1000",
+        "--dir",
+        path,
+    ];
+    let played = varve(&demo);
+    assert_eq!(status(&played), 0, "{}", stderr(&played));
+    let said = stdout(&played);
+    let report = said.split("commits/s").nth(1).expect(&said);
+    let history = |act: &str| {
+        let line = report.lines().find(|line| line.starts_with(act));
+        let line = line.unwrap_or_else(|| panic!("{act} in {said}"));
+        let numbers = line[46..].split_whitespace().nth(1);
+        numbers.unwrap().replace(',', "").parse::<u64>().unwrap()
+    };
+    let (kept, waits) = (history("a forgotten"), history("another one"));
+    assert!(waits > 1000 && kept < waits, "{said}");
+    // The directory stays, and is not taken for another one.
+    assert_eq!(status(&varve(&["check", path])), 0);
+    let again = varve(&demo);
+    assert!(
+        stderr(&again).contains("is not empty"),
+        "{}",
+        stderr(&again)
+    );
 }

@@ -43,6 +43,7 @@ mod routes;
 mod samples;
 mod server;
 mod state;
+pub mod text;
 mod verdict;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,8 +1,10 @@
-//! Every dependency may be linked into a plugin under GPL-2.0.
+//! Every dependency of the plugin may be linked into a program under GPL-2.0, and every one of our own
+//! programs may be given away as they are.
 //!
 //! Crates that only tests and build scripts use are not linked and may have other licences (cbindgen has).
-//! Apache-2.0 alone may not (its patent clause is a restriction that GPL-2.0 forbids); as a choice beside MIT
-//! it may. Licence expressions are evaluated: OR needs one good side, AND both.
+//! Apache-2.0 alone fits no plugin (its patent clause is a restriction that GPL-2.0 forbids), but a program
+//! of its own; as a choice beside MIT it fits both. Licence expressions are evaluated: OR needs one good
+//! side, AND both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,44 +13,73 @@ use serde_json::Value;
 
 use super::Findings;
 
-const ALLOWED: [&str; 9] = [
+/// The crate that the plugin is made of.
+const PLUGIN: &str = "varve-capi";
+const ALLOWED: [&str; 10] = [
     "MIT",
     "MIT-0",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "0BSD",
+    "BSL-1.0",
     "ISC",
     "Zlib",
     "Unicode-3.0",
     "Unicode-DFS-2016",
 ];
+/// Beside these in a program that is not the plugin.
+const IN_PROGRAMS: &str = "Apache-2.0";
 const OURS: &str = "MIT OR Apache-2.0";
 
 pub fn check(metadata: &Value, findings: &mut Findings) -> Result<()> {
     let packages = metadata["packages"]
         .as_array()
         .context("cargo metadata lists no packages")?;
-    let linked = linked(metadata)?;
+    let members = members(metadata)?;
+    let named = |id: &&str| {
+        let own = |package: &&Value| package["id"] == **id && package["name"] == PLUGIN;
+        packages.iter().any(|package| own(&package))
+    };
+    let plugin = linked(
+        metadata,
+        members.iter().copied().filter(|id| named(id)).collect(),
+    )?;
+    let programs = linked(metadata, members)?;
     for package in packages {
         let name = package["name"].as_str().unwrap_or("?");
         let licence = package["license"].as_str().unwrap_or("");
         let is_ours = package["source"].is_null();
-        let is_linked = package["id"].as_str().is_some_and(|id| linked.contains(id));
+        let id = package["id"].as_str().unwrap_or_default();
         if is_ours && licence != OURS {
             findings.errors.push(format!(
                 "crate {name}: its licence is {OURS}, not `{licence}`"
             ));
-        } else if !is_ours && is_linked && !is_allowed(licence) {
+        } else if !is_ours && plugin.contains(id) && !is_allowed(licence, &ALLOWED) {
             findings.errors.push(format!(
                 "dependency {name}: licence `{licence}` does not fit a GPL-2.0 plugin"
             ));
+        } else if !is_ours && programs.contains(id) {
+            let allowed = [&ALLOWED[..], &[IN_PROGRAMS]].concat();
+            if !is_allowed(licence, &allowed) {
+                findings.errors.push(format!(
+                    "dependency {name}: licence `{licence}` does not fit a program under {OURS}"
+                ));
+            }
         }
     }
     Ok(())
 }
 
-/// Ids of the workspace's crates and of everything that they reach by normal dependencies.
-fn linked(metadata: &Value) -> Result<HashSet<&str>> {
+/// Ids of the workspace's crates.
+fn members(metadata: &Value) -> Result<Vec<&str>> {
+    let members = metadata["workspace_members"]
+        .as_array()
+        .context("a workspace without members")?;
+    Ok(members.iter().filter_map(Value::as_str).collect())
+}
+
+/// Ids of these crates and of everything that they reach by normal dependencies.
+fn linked<'a>(metadata: &'a Value, mut open: Vec<&'a str>) -> Result<HashSet<&'a str>> {
     let nodes = metadata["resolve"]["nodes"]
         .as_array()
         .context("cargo metadata resolved nothing")?;
@@ -56,10 +87,6 @@ fn linked(metadata: &Value) -> Result<HashSet<&str>> {
         .iter()
         .filter_map(|node| Some((node["id"].as_str()?, node)))
         .collect();
-    let members = metadata["workspace_members"]
-        .as_array()
-        .context("a workspace without members")?;
-    let mut open: Vec<&str> = members.iter().filter_map(Value::as_str).collect();
     let mut linked = HashSet::new();
     while let Some(id) = open.pop() {
         if !linked.insert(id) {
@@ -77,19 +104,23 @@ fn linked(metadata: &Value) -> Result<HashSet<&str>> {
     Ok(linked)
 }
 
-fn is_allowed(expression: &str) -> bool {
+fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
     // Old crates write `MIT/Apache-2.0`.
     let spaced = expression
         .replace('/', " OR ")
         .replace('(', " ( ")
         .replace(')', " ) ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
-    let mut parser = Parser { tokens: &tokens };
+    let mut parser = Parser {
+        tokens: &tokens,
+        allowed,
+    };
     parser.alternatives() && parser.tokens.is_empty()
 }
 
 struct Parser<'a> {
     tokens: &'a [&'a str],
+    allowed: &'a [&'a str],
 }
 
 impl Parser<'_> {
@@ -122,7 +153,7 @@ impl Parser<'_> {
             self.tokens = self.tokens.get(1..).unwrap_or_default();
             return false;
         }
-        ALLOWED.contains(name)
+        self.allowed.contains(name)
     }
 
     fn accept(&mut self, token: &str) -> bool {
@@ -145,20 +176,27 @@ mod tests {
         let edge = |id: &str, kind: Value| json!({"pkg": id, "dep_kinds": [{"kind": kind}]});
         let metadata = json!({
             "packages": [
-                {"id": "ours", "name": "ours", "license": OURS, "source": null},
-                package("tool", "MPL-2.0"), package("linked", "MIT"), package("below", "GPL-3.0"),
+                {"id": "ours", "name": PLUGIN, "license": OURS, "source": null},
+                {"id": "program", "name": "program", "license": OURS, "source": null},
+                package("tool", "MPL-2.0"), package("linked", "MIT"), package("below", "Apache-2.0"),
+                package("shown", "Apache-2.0"), package("odd", "GPL-3.0"),
             ],
-            "workspace_members": ["ours"],
+            "workspace_members": ["ours", "program"],
             "resolve": {"nodes": [
                 {"id": "ours", "deps": [edge("tool", "dev".into()), edge("linked", Value::Null)]},
+                {"id": "program", "deps": [edge("shown", Value::Null), edge("odd", Value::Null)]},
                 {"id": "linked", "deps": [edge("below", Value::Null)]},
                 {"id": "tool", "deps": []}, {"id": "below", "deps": []},
+                {"id": "shown", "deps": []}, {"id": "odd", "deps": []},
             ]},
         });
         let mut findings = Findings::default();
         check(&metadata, &mut findings).unwrap();
-        assert_eq!(findings.errors.len(), 1, "{:?}", findings.errors);
-        assert!(findings.errors[0].contains("below"));
+        let [below, odd] = &findings.errors[..] else {
+            panic!("{:?}", findings.errors)
+        };
+        assert!(below.contains("below: licence `Apache-2.0` does not fit a GPL-2.0 plugin"));
+        assert!(odd.contains("odd: licence `GPL-3.0` does not fit a program"));
     }
 
     #[test]
@@ -176,7 +214,7 @@ mod tests {
             ("", false),
         ];
         for (expression, expected) in rows {
-            assert_eq!(is_allowed(expression), expected, "{expression}");
+            assert_eq!(is_allowed(expression, &ALLOWED), expected, "{expression}");
         }
     }
 }

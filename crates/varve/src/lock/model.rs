@@ -236,9 +236,9 @@ impl Model {
         self.gaps.iter().filter(contains).map(|gap| gap.0).collect()
     }
 
-    /// Whether an intent is only noted: nobody wants a table for itself (all of them share one count). What was
-    /// noted before is in the queue by then, where `Run::compare` has moved it; so a noted intent is covered by
-    /// none.
+    /// Whether an intent is only noted: nobody wants a table for itself (all of them share one count). What
+    /// was noted before is in the queue by then, where `Run::compare` has moved it; so a noted intent is
+    /// covered by none.
     fn is_noted(&self, mode: TableMode) -> bool {
         let is_strong = |thing: Thing, mode: TableMode| {
             matches!(thing, Thing::Table(_)) && matches!(mode, Shared | Exclusive)

@@ -1,0 +1,167 @@
+//! `varve top`: what the monitor's page shows, in a terminal. It reads what the page reads, over HTTP, so it
+//! is the same for a server and for a program that has a database open, and it costs them as little.
+
+pub mod client;
+mod screen;
+mod series;
+mod tables;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Terminal};
+
+use self::client::Client;
+use self::screen::View;
+use crate::Outcome;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where the monitor listens: the server's varve_monitor_address
+    #[arg(default_value = "127.0.0.1:3480")]
+    address: String,
+    /// A file with the monitor's token, if it wants one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Prints one screen as text and ends
+    #[arg(long)]
+    once: bool,
+    /// The size of that screen, in columns and lines
+    #[arg(long, value_name = "COLUMNSxLINES", default_value = "120x40", requires = "once", value_parser = size)]
+    size: (u16, u16),
+}
+
+/// How often it asks.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+pub fn run(args: &Args) -> Result<Outcome, String> {
+    let token = match &args.token_file {
+        Some(file) => Some(varve_monitor::token_from_file(file).map_err(|e| e.to_string())?),
+        None => None,
+    };
+    let client = Client::new(&args.address, token);
+    if args.once {
+        print!("{}", once(&client, args.size)?);
+        return Ok(Outcome::Clean);
+    }
+    if !io::stdout().is_terminal() {
+        return Err("standard output is no terminal: --once prints one screen as text".into());
+    }
+    // What is wrong with the address or the token is told before the screen is taken.
+    client.json("/api/state")?;
+    watch(&client, &mut || Some(None))?;
+    Ok(Outcome::Clean)
+}
+
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let (columns, lines) = text.split_once('x').ok_or("it has the form 120x40")?;
+    let number = |text: &str| match text.parse() {
+        Ok(n @ 20..=1000) => Ok(n),
+        _ => Err(format!("{text} is no number from 20 to 1000")),
+    };
+    Ok((number(columns)?, number(lines)?))
+}
+
+fn refresh(client: &Client, view: &mut View) -> Result<(), String> {
+    view.series.refresh(client)?;
+    view.state = client.json("/api/state")?;
+    Ok(())
+}
+
+/// A screen as text.
+fn once(client: &Client, size: (u16, u16)) -> Result<String, String> {
+    let mut view = View::default();
+    refresh(client, &mut view)?;
+    Ok(text(&view, size))
+}
+
+fn text(view: &View, (columns, lines): (u16, u16)) -> String {
+    let backend = TestBackend::new(columns, lines);
+    let mut terminal = Terminal::new(backend).expect("this one can't fail");
+    let drawn = terminal.draw(|frame| screen::draw(frame, view));
+    to_text(drawn.expect("this one can't fail").buffer)
+}
+
+fn to_text(buffer: &Buffer) -> String {
+    let columns = usize::from(buffer.area.width);
+    let mut text = String::new();
+    for line in buffer.content.chunks(columns) {
+        let line: String = line.iter().map(|cell| cell.symbol()).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Takes the terminal until the user has enough of it, or `next` says `None`; else that says what stands
+/// beside the name. True: the user had enough.
+pub fn watch(
+    client: &Client,
+    next: &mut dyn FnMut() -> Option<Option<String>>,
+) -> Result<bool, String> {
+    let failed = |e: io::Error| format!("the terminal: {e}");
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let ended = show(&mut terminal, client, next);
+    ratatui::restore();
+    ended.map_err(failed)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    client: &Client,
+    next: &mut dyn FnMut() -> Option<Option<String>>,
+) -> io::Result<bool> {
+    let mut view = View::default();
+    let mut asks = Instant::now();
+    loop {
+        match next() {
+            Some(note) => view.note = note,
+            None => return Ok(false),
+        }
+        if Instant::now() >= asks {
+            asks = Instant::now() + INTERVAL;
+            if !view.paused {
+                view.error = refresh(client, &mut view).err();
+            }
+        }
+        terminal.draw(|frame| screen::draw(frame, &view))?;
+        // Shorter than the interval, so that `next` is asked now and then.
+        let left = asks.saturating_duration_since(Instant::now());
+        if !event::poll(left.min(INTERVAL / 4))? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind == KeyEventKind::Press => match wish(key) {
+                Some(Wish::Quit) => return Ok(true),
+                Some(Wish::Pause) => view.paused = !view.paused,
+                Some(Wish::OtherTable) => view.table = view.table.next(),
+                None => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+enum Wish {
+    Quit,
+    Pause,
+    OtherTable,
+}
+
+fn wish(key: KeyEvent) -> Option<Wish> {
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => Some(Wish::Quit),
+        // The terminal sends no signal while it is raw.
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Wish::Quit),
+        KeyCode::Char('p') => Some(Wish::Pause),
+        KeyCode::Tab => Some(Wish::OtherTable),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
