@@ -1,11 +1,12 @@
 // catalog.cc: INFORMATION_SCHEMA.VARVE_SYS_…: the engine's catalog, as it is stored, with InnoDB's columns
-// where the thing is the same. Reading them opens no table.
+// where the thing is the same; VARVE_BUFFER_PAGE, by the names that it has. Reading them opens no table.
 
 #include "foreign.h"
 #include "schema.h"
 #include "sysvars.h"
 
 #include <sys/stat.h>
+#include <unordered_map>
 
 namespace varve_plugin {
 
@@ -321,6 +322,76 @@ void add_own_tablespace(void *to, const varve_tablespace *tablespace)
   add_tablespace(static_cast<Rows *>(to), tablespace->space, "varve_" + name, nullptr, tablespace->path);
 }
 
+ST_FIELD_INFO page_fields[]= {
+  Show::Column("BLOCK_ID", Show::ULonglong(), NOT_NULL),
+  Show::Column("SPACE", Show::ULong(), NOT_NULL),
+  Show::Column("PAGE_NUMBER", Show::ULong(), NOT_NULL),
+  Show::Column("PAGE_TYPE", Show::Varchar(64), NULLABLE),
+  Show::Column("FIX_COUNT", Show::ULong(), NOT_NULL),
+  Show::Column("NEWEST_MODIFICATION", Show::ULonglong(), NULLABLE),
+  Show::Column("OLDEST_MODIFICATION", Show::ULonglong(), NOT_NULL),
+  Show::Column("TABLE_NAME", Show::Varchar(MAX_FULL_NAME + 1), NULLABLE),
+  Show::Column("INDEX_NAME", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
+  Show::Column("NUMBER_RECORDS", Show::ULonglong(), NULLABLE),
+  Show::Column("DATA_SIZE", Show::ULonglong(), NULLABLE),
+  Show::Column("MODIFIED", Show::SLong(1), NOT_NULL),
+  Show::Column("USAGE_COUNT", Show::ULong(), NOT_NULL),
+  Show::Column("INDEX_ID", Show::ULonglong(), NULLABLE),
+  Show::Column("LEVEL", Show::ULong(), NULLABLE),
+  Show::CEnd()};
+
+struct Index_name
+{
+  std::string table, index;
+};
+
+struct Page_rows
+{
+  Rows rows;
+  std::unordered_map<ulonglong, Index_name> names;
+};
+
+void note_names(void *to, const varve_stored_table *table)
+{
+  auto *pages= static_cast<Page_rows *>(to);
+  for (uint number= 0; number <= table->def.n_indexes; number++)
+    pages->names[table->index_ids[number]]= {table->def.name, Stored_index(table, number).name};
+}
+
+void add_page(void *to, const varve_pool_page *page)
+{
+  auto *pages= static_cast<Page_rows *>(to);
+  Rows *rows= &pages->rows;
+  const bool is_known= page->kind, is_of_index= page->index_id;
+  const auto name= pages->names.find(page->index_id);
+  const bool is_named= name != pages->names.end();
+  rows->set(0, page->block);
+  rows->set(1, page->space);
+  rows->set(2, page->page);
+  rows->set_if(is_known, 3, is_known ? page->kind : "");
+  rows->set(4, page->pins);
+  rows->set_if(is_known, 5, page->newest_change);
+  rows->set(6, page->oldest_change);
+  rows->set_if(is_named, 7, is_named ? name->second.table : "");
+  rows->set_if(is_named, 8, is_named ? name->second.index : "");
+  rows->set_if(is_known, 9, page->records);
+  rows->set_if(is_known, 10, page->record_bytes);
+  rows->set(11, page->dirty);
+  rows->set(12, page->usage);
+  rows->set_if(is_of_index, 13, page->index_id);
+  rows->set_if(is_of_index, 14, page->level);
+  rows->add();
+}
+
+int fill_pages(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Page_rows pages{{thd, tables}, {}};
+  return fill(&pages.rows, [&] {
+    const varve_code code= varve_db_stored_tables(db, note_names, &pages);
+    return code ? code : varve_db_pool_pages(db, add_page, &pages);
+  });
+}
+
 // Has `add` make the rows of each table.
 template<varve_stored_table_fn add> int fill_stored(THD *thd, TABLE_LIST *tables, COND *)
 {
@@ -378,6 +449,11 @@ int init_foreign_columns(void *schema)
 int init_table_statistics(void *schema)
 {
   return init_table(schema, statistics_fields, fill_statistics);
+}
+
+int init_pool_pages(void *schema)
+{
+  return init_table(schema, page_fields, fill_pages);
 }
 
 int init_tablespaces(void *schema)

@@ -2,6 +2,7 @@
 
 #include "error_map.h"
 
+#include "sysvars.h"
 #include "transactions.h"
 
 namespace varve_plugin {
@@ -27,7 +28,7 @@ int to_handler_code(THD *thd, varve_code code)
   if (code == VARVE_DEADLOCK || code == VARVE_LOCK_TABLE_FULL)
     thd->mark_transaction_to_rollback(true);
   else if (code == VARVE_LOCK_WAIT_TIMEOUT)
-    thd->mark_transaction_to_rollback(false);
+    thd->mark_transaction_to_rollback(rolls_back_on_timeout());
   return handler_code(code);
 }
 

@@ -107,6 +107,7 @@ static int init(void *p)
     return 1;
   }
   hide_own_directories();
+  set_deadlock_options();
   start_keeper();
   start_monitor();
   return 0;
@@ -210,6 +211,7 @@ SCHEMA_TABLE("VARVE_SYS_TABLESTATS", init_table_statistics, "The open tables of 
 SCHEMA_TABLE("VARVE_SYS_TABLESPACES", init_tablespaces, "The tablespaces of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_PURGE", init_purge, "How far purge of the storage engine VARVE has come, and when it will be through"),
 SCHEMA_TABLE("VARVE_BUFFER_POOL_STATS", init_buffer_pool, "The buffer pool of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_BUFFER_PAGE", init_pool_pages, "The pages in the buffer pool of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_TRX", init_trx, "The transactions of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_LOCKS", init_locks, "The locks of the storage engine VARVE that are waited for, and those in their way"),
 SCHEMA_TABLE("VARVE_LOCK_WAITS", init_lock_waits, "Who waits for whom in the storage engine VARVE")

@@ -206,9 +206,17 @@ void Session::abandon()
   varve_txn_rollback(m_txn);
 }
 
+// The slow log counts it as lock time.
+void Session::tell_lock_wait(THD *thd)
+{
+  if (const uint64_t waited= varve_txn_take_lock_wait_us(m_txn))
+    thd_storage_lock_wait(thd, longlong(waited));
+}
+
 int Session::commit(THD *thd, bool all)
 {
   m_in_statement= false;
+  tell_lock_wait(thd);
   if (!all && in_transaction(thd))
   {
     note_statement(thd);
@@ -250,6 +258,7 @@ varve_code Session::commit_alone(THD *thd)
 int Session::rollback(THD *thd, bool all)
 {
   m_in_statement= false;
+  tell_lock_wait(thd);
   const bool whole= all || !in_transaction(thd);
   varve_code code;
   if (!whole)

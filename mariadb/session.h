@@ -109,6 +109,7 @@ private:
   int begin(THD *thd);
   void note_statement(THD *thd);
   varve_code commit_alone(THD *thd);
+  void tell_lock_wait(THD *thd);
 
   friend int close_connection(handlerton *, THD *thd);
   friend void kill_query(handlerton *, THD *thd, enum thd_kill_levels);

@@ -34,7 +34,7 @@ static unsigned long flushing_avg_loops;
 static unsigned long lru_scan_depth;
 static unsigned long open_files;
 static unsigned long force_recovery;
-static unsigned long long lock_memory_size;
+static my_bool read_only_value;
 static unsigned long long sort_buffer_size;
 static unsigned long fill_factor;
 static unsigned long long online_alter_log_max_size;
@@ -148,13 +148,6 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUG
 static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Number of undo tablespaces of a new database; 0: undo is in the system tablespace. An existing one keeps its own.",
   nullptr, nullptr, 2, 0, 95, 0);
-
-// A setting that goes to the engine as it is. The server keeps it within the bounds.
-template<auto set, typename T>
-static void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
-{
-  set(db, *static_cast<T *>(to)= *static_cast<const T *>(from));
-}
 
 static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
   "Number of rollback segments that new transactions take. There are 95 in the undo tablespaces.",
@@ -288,10 +281,8 @@ static MYSQL_SYSVAR_ULONG(open_files, open_files, PLUGIN_VAR_RQCMDARG | PLUGIN_V
   "open_files_limit, but not more than 2000.",
   nullptr, nullptr, 0, 0, UINT_MAX32, 0);
 
-static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQCMDARG,
-  "Memory that locks of rows and gaps may take, in bytes. A statement that needs more fails with ER_LOCK_TABLE_FULL, and "
-  "its transaction is rolled back.",
-  nullptr, (update_setting<varve_db_set_lock_memory, unsigned long long>), 1ULL << 30, 1ULL << 20, ~0ULL, 0);
+static MYSQL_SYSVAR_BOOL(read_only, read_only_value, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "Nothing can be changed, and no file is: what recovery has to do is done in memory.", nullptr, nullptr, FALSE);
 
 static MYSQL_SYSVAR_ULONGLONG(sort_buffer_size, sort_buffer_size, PLUGIN_VAR_RQCMDARG,
   "Memory for building the indexes of one ALTER TABLE, in bytes; what does not fit goes into a file in the "
@@ -599,10 +590,6 @@ static MYSQL_SYSVAR_ENUM(stats_method, stats_method, PLUGIN_VAR_RQCMDARG,
   "rows with one do not count.",
   nullptr, nullptr, VARVE_NULLS_EQUAL, &stats_methods);
 
-static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
-  "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
-  nullptr, nullptr, 50, 0, 100000000, 0);
-
 static MYSQL_THDVAR_STR(tmpdir, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_MEMALLOC,
   "Directory for files in which loads and new indexes are sorted; NULL: the server's tmpdir.",
   check_tmpdir, nullptr, nullptr);
@@ -620,6 +607,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(buffer_pool_load_now),
   MYSQL_SYSVAR(buffer_pool_size),
   MYSQL_SYSVAR(data_home_dir),
+  lock_variable(DEADLOCK_DETECT),
   MYSQL_SYSVAR(doublewrite),
   MYSQL_SYSVAR(fast_shutdown),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
@@ -631,8 +619,8 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(history_store_max_size),
   MYSQL_SYSVAR(io_capacity),
   MYSQL_SYSVAR(io_capacity_max),
-  MYSQL_SYSVAR(lock_memory_size),
-  MYSQL_SYSVAR(lock_wait_timeout),
+  lock_variable(LOCK_MEMORY_SIZE),
+  lock_variable(LOCK_WAIT_TIMEOUT),
   MYSQL_SYSVAR(log_buffer_size),
   MYSQL_SYSVAR(log_file_buffering),
   MYSQL_SYSVAR(log_file_size),
@@ -646,11 +634,14 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(monitor_token_file),
   MYSQL_SYSVAR(open_files),
   MYSQL_SYSVAR(page_size),
+  lock_variable(PRINT_ALL_DEADLOCKS),
   MYSQL_SYSVAR(purge_batch_size),
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(read_ahead_threshold),
+  MYSQL_SYSVAR(read_only),
   MYSQL_SYSVAR(redo_log_capacity),
+  lock_variable(ROLLBACK_ON_TIMEOUT),
   MYSQL_SYSVAR(sort_buffer_size),
   MYSQL_SYSVAR(fill_factor),
   MYSQL_SYSVAR(online_alter_log_max_size),
@@ -731,7 +722,8 @@ varve_options options_from_variables()
   options.open_files= table_files();
   options.table_cache= uint32_t(tdc_size);
   options.force_recovery= uint8_t(force_recovery);
-  options.lock_memory_bytes= lock_memory_size;
+  options.read_only= read_only_value;
+  options.lock_memory_bytes= lock_memory_size();
   options.sort_buffer_bytes= sort_buffer_size;
   options.fill_factor_pct= uint32_t(fill_factor);
   options.online_log_bytes= online_alter_log_max_size;
@@ -790,11 +782,6 @@ varve_nulls nulls_in_keys()
 const char *tmpdir_variable(THD *thd)
 {
   return THDVAR(thd, tmpdir);
-}
-
-uint64_t lock_wait_timeout_ms(THD *thd)
-{
-  return std::min<uint64_t>(THDVAR(thd, lock_wait_timeout), thd->variables.lock_wait_timeout) * 1000;
 }
 
 }  // namespace varve_plugin

@@ -5,6 +5,7 @@
 
 #include "server.h"
 
+#include "engine.h"
 #include "statistics.h"
 
 #include <string>
@@ -12,6 +13,24 @@
 namespace varve_plugin {
 
 extern struct st_mysql_sys_var *system_variables[];
+
+// A setting that goes to the engine as it is. The server keeps it within the bounds.
+template<auto set, typename T>
+void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  set(db, *static_cast<T *>(to)= *static_cast<const T *>(from));
+}
+
+// Those of sysvars_locks.cc.
+enum Lock_variable
+{
+  DEADLOCK_DETECT,
+  LOCK_MEMORY_SIZE,
+  LOCK_WAIT_TIMEOUT,
+  PRINT_ALL_DEADLOCKS,
+  ROLLBACK_ON_TIMEOUT
+};
+st_mysql_sys_var *lock_variable(Lock_variable variable);
 
 // What the variables say about opening the database.
 varve_options options_from_variables();
@@ -45,6 +64,14 @@ varve_nulls nulls_in_keys();
 // How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the
 // wait for a metadata lock.
 uint64_t lock_wait_timeout_ms(THD *thd);
+
+unsigned long long lock_memory_size();
+// varve_print_all_deadlocks: the error log has each.
+bool prints_all_deadlocks();
+// varve_rollback_on_timeout: who has waited too long for a lock loses the whole transaction.
+bool rolls_back_on_timeout();
+// Tells the engine what the command line says about deadlocks.
+void set_deadlock_options();
 
 // varve_tmpdir of the session; null or empty: the server's.
 const char *tmpdir_variable(THD *thd);

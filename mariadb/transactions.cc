@@ -11,6 +11,7 @@
 #include "ha_varve.h"
 #include "schema.h"
 #include "session.h"
+#include "sysvars.h"
 
 #include <set>
 #include <vector>
@@ -122,10 +123,16 @@ static bool tell_member(void *to, uint64_t number, varve_session_text *out)
   return texts->tell(number, out);
 }
 
+static void log_deadlock(void *, const char *text)
+{
+  if (prints_all_deadlocks())
+    sql_print_information("VARVE: transactions waited for each other in a circle (varve_print_all_deadlocks):\n%s", text);
+}
+
 void describe_deadlock()
 {
   Session_texts texts({});
-  varve_db_describe_deadlock(db, tell_member, &texts);
+  varve_db_describe_deadlocks(db, tell_member, &texts, log_deadlock, nullptr);
 }
 
 namespace {

@@ -489,6 +489,34 @@ typedef struct varve_tablespace {
 // Receives one tablespace.
 typedef void (*varve_tablespace_fn)(void *context, const struct varve_tablespace *tablespace);
 
+// A page in the buffer pool.
+typedef struct varve_pool_page {
+  // Its place in the pool.
+  uint64_t block;
+  uint32_t space;
+  uint32_t page;
+  // How many want it to stay, those that wait for its latch among them.
+  uint32_t pins;
+  // How many more rounds of the clock it would stay without being used.
+  uint32_t usage;
+  // It has changes that are not written yet.
+  bool dirty;
+  // The LSN of the oldest of these; 0: no redo was written for it, or it is not dirty.
+  uint64_t oldest_change;
+  // In InnoDB's words where there is one. NULL: somebody was changing it; then all that follows is 0.
+  const char *kind;
+  uint64_t newest_change;
+  // Of a page of an index, else 0; and how far above the leaves.
+  uint64_t index_id;
+  uint32_t level;
+  // Of a page with records: how many, and their bytes with what they need to be found.
+  uint64_t records;
+  uint64_t record_bytes;
+} varve_pool_page;
+
+// Receives one page.
+typedef void (*varve_pool_page_fn)(void *context, const struct varve_pool_page *page);
+
 // One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them;
 // none mean no limit on this side.
 typedef struct varve_bound {
@@ -651,6 +679,9 @@ typedef struct varve_options {
   // 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
   // can be changed (VARVE_READ_ONLY), and no file is.
   uint8_t force_recovery;
+  // Nothing can be changed (VARVE_READ_ONLY), and no file is: what recovery has to do is done in memory, and
+  // what had not ended by a crash is seen by nobody.
+  bool read_only;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
   bool create_if_missing;
   // Optional; without it there are only Varve's own collations.
@@ -903,6 +934,10 @@ uint32_t varve_db_page_bytes(const struct varve_db *db);
 // of the history store.
 enum varve_code varve_db_own_tablespaces(const struct varve_db *db, varve_tablespace_fn each, void *context);
 
+// Hands every page that is in the buffer pool to `each`. Each is looked at for a moment, and nobody waited
+// for.
+enum varve_code varve_db_pool_pages(const struct varve_db *db, varve_pool_page_fn each, void *context);
+
 // Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
 enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t index, struct varve_cursor **out);
 
@@ -1072,6 +1107,11 @@ enum varve_code varve_db_set_flush_log(const struct varve_db *db, enum varve_flu
 
 // Changes how many tables may be open that nobody uses (`table_cache`).
 void varve_db_set_table_cache(const struct varve_db *db, uint32_t tables);
+
+// Whether deadlocks are looked for when a wait for a lock begins; they are unless this says otherwise.
+// Without it each of their members waits for as long as its timeout says. When it is turned on, those that
+// have come about meanwhile are broken.
+void varve_db_set_deadlock_detection(const struct varve_db *db, bool on);
 
 // Changes how much memory locks of rows and gaps may take. Those that are held stay.
 void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
@@ -1511,6 +1551,10 @@ enum varve_code varve_table_check(const struct varve_table *table,
 // chooses. From its next transaction on.
 void varve_txn_set_session(const struct varve_txn *txn, uint64_t session);
 
+// How many microseconds this session's transaction has waited for locks since this was asked for last, or since
+// it began.
+uint64_t varve_txn_take_lock_wait_us(const struct varve_txn *txn);
+
 // Hands every running transaction to `each`, those of the engine itself included.
 enum varve_code varve_db_transactions(const struct varve_db *db, varve_transaction_fn each, void *context);
 
@@ -1527,10 +1571,14 @@ enum varve_code varve_db_report(const struct varve_db *db,
                                 varve_text_fn each,
                                 void *context);
 
-// Has the report of the last deadlock say what the sessions of its members were doing, those of which nobody
-// has said it yet. To be called by who got VARVE_DEADLOCK, before it rolls back: until then the others wait
-// for it.
-enum varve_code varve_db_describe_deadlock(const struct varve_db *db, varve_session_fn session, void *context);
+// Has the reports of deadlocks say what the sessions of their members were doing. To be called by who got
+// VARVE_DEADLOCK, before it rolls back: until then the others wait for it. `each` gets those reports, of the
+// newest 64 deadlocks if nobody has asked for long.
+enum varve_code varve_db_describe_deadlocks(const struct varve_db *db,
+                                            varve_session_fn session,
+                                            void *sessions,
+                                            varve_text_fn each,
+                                            void *context);
 
 // Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of
 // them. Values are not given back by a rollback, and never given twice, also after a crash.

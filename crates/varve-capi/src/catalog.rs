@@ -2,8 +2,9 @@
 //! that are no table's.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
 
-use varve::TableDef;
+use varve::{PageType, PooledPage, TableDef};
 
 use crate::collation::c_text;
 use crate::database::varve_db;
@@ -174,4 +175,89 @@ pub unsafe extern "C" fn varve_db_own_tablespaces(
         }
         Ok(VARVE_OK)
     })
+}
+
+/// A page in the buffer pool.
+#[repr(C)]
+pub struct varve_pool_page {
+    /// Its place in the pool.
+    pub block: u64,
+    pub space: u32,
+    pub page: u32,
+    /// How many want it to stay, those that wait for its latch among them.
+    pub pins: u32,
+    /// How many more rounds of the clock it would stay without being used.
+    pub usage: u32,
+    /// It has changes that are not written yet.
+    pub dirty: bool,
+    /// The LSN of the oldest of these; 0: no redo was written for it, or it is not dirty.
+    pub oldest_change: u64,
+    /// In InnoDB's words where there is one. NULL: somebody was changing it; then all that follows is 0.
+    pub kind: *const c_char,
+    pub newest_change: u64,
+    /// Of a page of an index, else 0; and how far above the leaves.
+    pub index_id: u64,
+    pub level: u32,
+    /// Of a page with records: how many, and their bytes with what they need to be found.
+    pub records: u64,
+    pub record_bytes: u64,
+}
+
+/// Receives one page.
+pub type varve_pool_page_fn =
+    unsafe extern "C" fn(context: *mut c_void, page: *const varve_pool_page);
+
+/// Hands every page that is in the buffer pool to `each`. Each is looked at for a moment, and nobody waited
+/// for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_pool_pages(
+    db: *const varve_db,
+    each: varve_pool_page_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.pool_pages(&mut |page| {
+            // SAFETY: CAPI-2.
+            unsafe { each(context, &pool_page(&page)) }
+        });
+        Ok(VARVE_OK)
+    })
+}
+
+fn pool_page(page: &PooledPage) -> varve_pool_page {
+    let content = page.content.as_ref();
+    let (index_id, level) = (content.and_then(|content| content.tree))
+        .map_or((0, 0), |(index, level)| (index.0, level.into()));
+    varve_pool_page {
+        block: page.frame as u64,
+        space: page.id.space.0,
+        page: page.id.no.0,
+        pins: page.pins,
+        usage: page.usage,
+        dirty: page.is_dirty,
+        oldest_change: page.oldest_change.map_or(0, |lsn| lsn.0),
+        kind: content.map_or(ptr::null(), |content| kind_name(content.kind).as_ptr()),
+        newest_change: content.map_or(0, |content| content.newest_change.0),
+        index_id,
+        level,
+        records: content.map_or(0, |content| content.records),
+        record_bytes: content.map_or(0, |content| content.record_bytes),
+    }
+}
+
+fn kind_name(kind: PageType) -> &'static CStr {
+    match kind {
+        PageType::Leaf | PageType::Inner => c"INDEX",
+        PageType::UndoLog | PageType::UndoPage | PageType::UndoFree => c"UNDO_LOG",
+        PageType::RsegHeader => c"ROLLBACK_SEGMENT",
+        PageType::History => c"HISTORY",
+        PageType::UndoDir => c"UNDO_DIRECTORY",
+        PageType::FileHeader => c"FILE_SPACE_HEADER",
+        PageType::Alloc => c"EXTENT_DESCRIPTOR",
+        PageType::Overflow => c"BLOB",
+        PageType::Raw => c"SYSTEM",
+        PageType::Unused | PageType::Free => c"ALLOCATED",
+    }
 }

@@ -195,6 +195,9 @@ pub struct varve_options {
     /// 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
     /// can be changed (VARVE_READ_ONLY), and no file is.
     pub force_recovery: u8,
+    /// Nothing can be changed (VARVE_READ_ONLY), and no file is: what recovery has to do is done in memory,
+    /// and what had not ended by a crash is seen by nobody.
+    pub read_only: bool,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
     pub create_if_missing: bool,
     /// Optional; without it there are only Varve's own collations.
@@ -263,6 +266,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         pool_dump: varve_pool_dump_options::default(),
         lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
         force_recovery: d.force_recovery,
+        read_only: d.read_only,
         create_if_missing: d.create_if_missing,
         find_collation: None,
         collation_context: ptr::null_mut(),
@@ -304,6 +308,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         pool_dump: unsafe { pool_dump_options(&o.pool_dump)? },
         lock_wait_timeout: Duration::from_millis(o.lock_wait_timeout_ms),
         force_recovery: o.force_recovery,
+        read_only: o.read_only,
         create_if_missing: o.create_if_missing,
         ..Options::default()
     };
@@ -567,6 +572,19 @@ pub unsafe extern "C" fn varve_db_set_table_cache(db: *const varve_db, tables: u
     let db = unsafe { &*db };
     guard(&db.0, || {
         db.0.set_table_cache(tables);
+        Ok(VARVE_OK)
+    });
+}
+
+/// Whether deadlocks are looked for when a wait for a lock begins; they are unless this says otherwise.
+/// Without it each of their members waits for as long as its timeout says. When it is turned on, those that
+/// have come about meanwhile are broken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_deadlock_detection(db: *const varve_db, on: bool) {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_deadlock_detection(on);
         Ok(VARVE_OK)
     });
 }

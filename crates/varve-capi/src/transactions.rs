@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Duration;
 
-use varve::{Isolation, LockInfo, SessionText, TransactionInfo, TransactionState};
+use varve::{Isolation, LockInfo, SessionText, Transaction, TransactionInfo, TransactionState};
 
 use crate::database::{tell, varve_db, varve_text_fn};
 use crate::error::guard;
@@ -119,6 +119,16 @@ fn pointer(text: &Option<CString>) -> *const c_char {
 pub unsafe extern "C" fn varve_txn_set_session(txn: *const varve_txn, session: u64) {
     // SAFETY: CAPI-2.
     unsafe { state(&*txn) }.session = session;
+}
+
+/// How many microseconds this session's transaction has waited for locks since this was asked for last, or
+/// since it began.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_take_lock_wait_us(txn: *const varve_txn) -> u64 {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    let waited = state.current.as_mut().map(Transaction::take_lock_wait);
+    waited.map_or(0, |waited| waited.as_micros() as u64)
 }
 
 /// Hands every running transaction to `each`, those of the engine itself included.
@@ -282,20 +292,26 @@ pub unsafe extern "C" fn varve_db_report(
     })
 }
 
-/// Has the report of the last deadlock say what the sessions of its members were doing, those of which nobody
-/// has said it yet. To be called by who got VARVE_DEADLOCK, before it rolls back: until then the others wait
-/// for it.
+/// Has the reports of deadlocks say what the sessions of their members were doing. To be called by who got
+/// VARVE_DEADLOCK, before it rolls back: until then the others wait for it. `each` gets those reports, of the
+/// newest 64 deadlocks if nobody has asked for long.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_db_describe_deadlock(
+pub unsafe extern "C" fn varve_db_describe_deadlocks(
     db: *const varve_db,
     session: varve_session_fn,
+    sessions: *mut c_void,
+    each: varve_text_fn,
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
-        db.0.describe_deadlock(|number| unsafe { text_of(session, context, number) });
+        let describe = |number| unsafe { text_of(session, sessions, number) };
+        for text in db.0.describe_deadlocks(describe) {
+            // SAFETY: CAPI-2.
+            unsafe { tell(each, context, &text) };
+        }
         Ok(VARVE_OK)
     })
 }

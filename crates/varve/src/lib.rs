@@ -98,6 +98,7 @@ pub use base::{
     BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, Phase, Progress, ReferenceError,
     Result, SpaceId, TableId, TrxId, TrxNo, Watch, Xid,
 };
+pub use buffer::{PageContent, PooledPage};
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
     Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView, Options,
@@ -109,6 +110,7 @@ pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use lock::SessionText;
+pub use page::PageType;
 pub use recovery::Progress as RecoveryProgress;
 pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,

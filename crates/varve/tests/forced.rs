@@ -21,6 +21,10 @@ const PAGE: usize = 4096;
 const ROWS: i64 = 1000;
 
 fn force(disk: &SimDisk, level: u8) -> Result<Database> {
+    open(disk, level, false)
+}
+
+fn open(disk: &SimDisk, level: u8, read_only: bool) -> Result<Database> {
     let options = Options {
         page_size: PAGE as u32,
         buffer_pool_bytes: 4 << 20,
@@ -28,6 +32,7 @@ fn force(disk: &SimDisk, level: u8) -> Result<Database> {
         log_buffer_bytes: 2 << 20,
         lock_wait_timeout: Duration::from_millis(20),
         force_recovery: level,
+        read_only,
         logger: Some(Arc::new(|_, _| {})),
         ..Options::default()
     };
@@ -85,8 +90,8 @@ const LOOKED_AT: [i64; 6] = [0, 1, 2, 3, 4, ROWS];
 const COMMITTED: [Option<i64>; 6] = [Some(0), Some(0), Some(0), Some(0), Some(79), None];
 const NEWEST: [Option<i64>; 6] = [Some(0), Some(77), None, Some(78), Some(79), Some(5)];
 
-/// Whoever wants to change anything is told why not.
-fn check_refusals(db: &Database) {
+/// Whoever wants to change anything is told that `because` of this he can't.
+fn check_refusals(db: &Database, because: &str) {
     let table = db.table("a/t").unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
     let refused = [
@@ -104,7 +109,7 @@ fn check_refusals(db: &Database) {
     ];
     for (n, refused) in refused.into_iter().enumerate() {
         match refused {
-            Err(Error::ReadOnly { why }) => assert!(why.contains("force_recovery"), "{why}"),
+            Err(Error::ReadOnly { why }) => assert!(why.contains(because), "{why}"),
             other => panic!("{n}: {other:?}"),
         }
     }
@@ -118,7 +123,7 @@ fn from_level_4_on_nothing_is_written() {
         let disk = SimDisk::new(crashed.image());
         let db = force(&disk, level).unwrap();
         assert_eq!(all_versions(&db, &LOOKED_AT), seen, "level {level}");
-        check_refusals(&db);
+        check_refusals(&db, "force_recovery");
         let prepared: &[Xid] = if level == 4 { &[xid()] } else { &[] };
         assert_eq!(db.prepared(), prepared, "level {level}");
         let table = db.table("a/t").unwrap();
@@ -142,6 +147,31 @@ fn from_level_4_on_nothing_is_written() {
     assert!(refused.contains("force_recovery 7"), "{refused}");
     let empty = force(&SimDisk::default(), 4).map(drop);
     assert!(matches!(empty, Err(Error::NotFound { .. })), "{empty:?}");
+}
+
+/// As level 4, but nothing is passed over.
+#[test]
+fn a_database_that_is_only_read_is_not_written() {
+    let crashed = with_unfinished(Database::crash);
+    let closed = with_unfinished(|db| db.close().unwrap());
+    for before in [crashed, closed] {
+        let disk = SimDisk::new(before.image());
+        let db = open(&disk, 0, true).unwrap();
+        assert_eq!(all_versions(&db, &LOOKED_AT), COMMITTED);
+        check_refusals(&db, "read_only");
+        assert_eq!(db.prepared(), [xid()]);
+        db.close().unwrap();
+        assert_eq!(disk.journal().len(), 0);
+        let db = force(&disk, 0).unwrap();
+        assert_eq!(all_versions(&db, &LOOKED_AT), COMMITTED);
+        db.close().unwrap();
+    }
+    let empty = open(&SimDisk::default(), 0, true).map(drop);
+    assert!(matches!(empty, Err(Error::NotFound { .. })), "{empty:?}");
+    let disk = stored();
+    damage(&disk, "/db/undo_001.vdt", |_| true);
+    let refused = open(&disk, 0, true).map(drop);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
 /// Changes a byte of each page of a file for which `wanted` says so.
@@ -215,7 +245,7 @@ fn level_6_does_without_redo() {
             assert!(found == stored || found == NEWEST[n], "row {n}: {found:?}");
         }
         assert_eq!(all_versions(&db, &[500, ROWS - 1]), [Some(0); 2]);
-        check_refusals(&db);
+        check_refusals(&db, "force_recovery");
         db.close().unwrap();
     }
 }

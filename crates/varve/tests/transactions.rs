@@ -290,7 +290,7 @@ fn a_deadlock_is_described_once_by_who_knows_the_sessions() {
         }
     };
     // Nothing to be described yet.
-    db.describe_deadlock(said("nothing"));
+    assert!(db.describe_deadlocks(said("nothing")).is_empty());
     let (mut a, mut b) = (
         db.begin(Isolation::RepeatableRead),
         db.begin(Isolation::RepeatableRead),
@@ -311,11 +311,17 @@ fn a_deadlock_is_described_once_by_who_knows_the_sessions() {
         one_wait(&db);
         let victim = table.set(&mut b, values!["a"], &[("stock", 6.into())]);
         assert!(matches!(victim, Err(Error::Deadlock)), "{victim:?}");
-        db.describe_deadlock(said("statement"));
-        db.describe_deadlock(said("another statement"));
+        let told = db.describe_deadlocks(said("statement"));
+        assert!(
+            matches!(&told[..], [one] if one.contains("statement of 3")),
+            "{told:?}"
+        );
+        assert!(db.describe_deadlocks(said("another statement")).is_empty());
+        assert!(b.take_lock_wait() > Duration::ZERO && b.take_lock_wait() == Duration::ZERO);
         b.rollback().unwrap();
         waiting.join().unwrap().unwrap();
     });
+    assert!(a.take_lock_wait() > Duration::ZERO);
     let report = db.report();
     let (_, text) = report
         .iter()

@@ -58,6 +58,14 @@ static void see_tablespace(void *context, const varve_tablespace *tablespace)
   CHECK(*tablespace->path && !strstr(tablespace->path, "parent"));
 }
 
+static void see_page(void *context, const varve_pool_page *page)
+{
+  CHECK(page->kind ? *page->kind : !page->newest_change && !page->records);
+  CHECK(!page->oldest_change || page->dirty);
+  if (page->kind && page->index_id)
+    ++*(int *) context;
+}
+
 static void create(void)
 {
   varve_column_def id= {.name= "id", .kind= VARVE_INT, .size= 4};
@@ -117,6 +125,9 @@ int main(int argc, char **argv)
   varve_table_close(table);
 
   int tablespaces= 0;
+  int pages= 0;
+  OK(varve_db_pool_pages(db, see_page, &pages));
+  CHECK(pages > 0);
   OK(varve_db_own_tablespaces(db, see_tablespace, &tablespaces));
   CHECK(tablespaces >= 2);
   OK(varve_db_close(db));

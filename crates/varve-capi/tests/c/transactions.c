@@ -124,11 +124,15 @@ int main(int argc, char **argv)
   CHECK(asked == 2 && strstr(report, ", ACTIVE 5 sec thinking\n") && strstr(report, "session 11\n"));
   CHECK(!strstr(report, "session 12\n") && strstr(report, "FOR THIS LOCK TO BE GRANTED"));
   asked= 0;
-  OK(varve_db_describe_deadlock(db, say, &asked));
-  CHECK(asked == 0);
+  report[0]= 0;
+  OK(varve_db_describe_deadlocks(db, say, &asked, collect, report));
+  CHECK(asked == 0 && !report[0]);
+  varve_db_set_deadlock_detection(db, false);
+  varve_db_set_deadlock_detection(db, true);
 
   OK(varve_txn_commit(holder));
   CHECK(!pthread_join(thread, NULL));
+  CHECK(varve_txn_take_lock_wait_us(waiting) > 0 && varve_txn_take_lock_wait_us(waiting) == 0);
   varve_txn_close(waiting);
   varve_txn_close(holder);
   varve_table_close(table);

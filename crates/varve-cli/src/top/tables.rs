@@ -46,7 +46,7 @@ const TRANSACTIONS: Columns = Columns {
     heads: &[
         "Whose",
         "State",
-        "Snapshot",
+        "For",
         "Pins logs",
         "In store",
         "Changes",
@@ -119,17 +119,18 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &Value, shown: Shown) {
 }
 
 fn transaction(trx: &Value) -> Vec<String> {
-    let count = |key: &str| trx[key].as_u64().map_or("–".into(), text::count);
-    let seconds = |key: &str| trx[key].as_f64().map_or("–".into(), time);
-    let kept = trx["pinned_bytes"].as_u64().map_or("–".into(), text::bytes);
+    let count = |value: &Value| value.as_u64().map_or("–".into(), text::count);
+    let view = &trx["view"];
     vec![
-        of(trx, "whose"),
+        of(trx, "name"),
         of(trx, "state"),
-        seconds("view_seconds"),
-        count("pinned_history"),
-        kept,
-        count("changes"),
-        count("rows_locked"),
+        trx["seconds"].as_f64().map_or("–".into(), time),
+        count(&view["pinned_history"]),
+        view["pinned_bytes"]
+            .as_u64()
+            .map_or("–".into(), text::bytes),
+        count(&trx["changes"]),
+        count(&trx["rows_locked"]),
         of(trx, "statement"),
     ]
 }

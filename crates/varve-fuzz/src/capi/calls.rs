@@ -257,10 +257,7 @@ impl Session<'_, '_> {
         }
     }
 
-    unsafe fn call_about_database(&mut self) {
-        unsafe extern "C" fn text(_: *mut c_void, _: *const c_char) {}
-        unsafe extern "C" fn counter(_: *mut c_void, _: *const c_char, _: u64) {}
-        unsafe extern "C" fn told(_: *mut c_void) {}
+    unsafe fn call_about_transactions(&mut self, text: varve_text_fn) -> varve_code {
         unsafe extern "C" fn transaction(_: *mut c_void, _: *const varve_transaction) {}
         unsafe extern "C" fn wait(
             _: *mut c_void,
@@ -280,18 +277,33 @@ impl Session<'_, '_> {
             unsafe { out.write(said) };
             n % 2 == 1
         }
+        let each = text;
+        // SAFETY: as for `run`.
+        unsafe {
+            ok(varve_db_transactions(self.db, transaction, null_mut()));
+            ok(varve_db_lock_waits(self.db, wait, null_mut()));
+            ok(varve_db_describe_deadlocks(
+                self.db,
+                session,
+                null_mut(),
+                each,
+                null_mut(),
+            ));
+            varve_db_report(self.db, session, null_mut(), text, null_mut())
+        }
+    }
+
+    unsafe fn call_about_database(&mut self) {
+        unsafe extern "C" fn text(_: *mut c_void, _: *const c_char) {}
+        unsafe extern "C" fn counter(_: *mut c_void, _: *const c_char, _: u64) {}
+        unsafe extern "C" fn told(_: *mut c_void) {}
         let xid = self.xid();
         // SAFETY: as for `run`.
         unsafe {
             ok(match self.input.below(16) {
                 0 => varve_db_tables(self.db, text, null_mut()),
                 1 => varve_db_status(self.db, counter, null_mut()),
-                2 => {
-                    ok(varve_db_transactions(self.db, transaction, null_mut()));
-                    ok(varve_db_lock_waits(self.db, wait, null_mut()));
-                    ok(varve_db_describe_deadlock(self.db, session, null_mut()));
-                    varve_db_report(self.db, session, null_mut(), text, null_mut())
-                }
+                2 => self.call_about_transactions(text),
                 3 => varve_db_commit_prepared(self.db, &xid),
                 4 => varve_db_rollback_prepared(self.db, &xid),
                 5 => varve_db_notify_durable(self.db, told, null_mut()),

@@ -148,7 +148,6 @@ impl Frame {
     }
 
     /// How many have pinned the frame, those among them that wait for its latch.
-    #[cfg(test)]
     pub fn pins(&self) -> u32 {
         self.pins.load(Relaxed) & !CLAIMED
     }

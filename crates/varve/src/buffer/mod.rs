@@ -49,6 +49,7 @@
 #![allow(unsafe_code)]
 
 mod clean;
+mod contents;
 mod dirty;
 mod frame;
 mod gone;
@@ -68,23 +69,27 @@ mod probation;
 mod replace;
 #[cfg(all(test, not(loom)))]
 mod replace_tests;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod touched;
 mod warm;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::Instant;
 
 use crossbeam_epoch::{Guard, Owned, Shared};
 
 pub use clean::DirtyPage;
+pub use contents::{PageContent, PooledPage};
 pub use guard::{ExclusivePage, Pin, SharedPage};
 pub use pending::{Need, PendingRedo};
 pub use prefetch::Arrived;
+pub use stats::{LatchClass, PoolStats};
 
 use crate::base::sync::yield_now;
-use crate::base::{Counter, Durations, Error, PageId, Result, SpaceId};
+use crate::base::{Durations, Error, PageId, Result, SpaceId};
 use crate::io::{DiskFile, Transfer};
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
@@ -94,6 +99,7 @@ use latch::Latch;
 use page_table::PageTable;
 use pending::Pending;
 use replace::Replacement;
+use stats::Counters;
 
 /// Where pages come from and go to. Implemented by the tablespaces.
 pub trait PageStore: Send + Sync {
@@ -181,48 +187,6 @@ pub const MIN_FRAMES: usize = if cfg!(loom) { 2 } else { 64 };
 /// After how many leaves in a row a scan reads ahead by default: few enough for a scan of some hundred rows
 /// not to have caused reads.
 pub const READ_AHEAD_THRESHOLD: u32 = 3;
-
-#[derive(Default)]
-struct Counters {
-    /// Hits that were told (touched.rs).
-    hits: Counter,
-    changes: Counter,
-    writes: AtomicU64,
-    creates: AtomicU64,
-    evictions: AtomicU64,
-    free_waits: AtomicU64,
-    image_builds: AtomicU64,
-    read_ahead: AtomicU64,
-    read_ahead_evicted: AtomicU64,
-    /// Frames that are being filled ahead. Relaxed: a bound that is passed by a few does no harm.
-    ahead_under_way: AtomicU64,
-}
-
-/// What happened since the pool was made, and what it holds now.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PoolStats {
-    pub frames: u64,
-    /// Those that are for no page now (held_back.rs), and the others that have none.
-    pub held_back_frames: u64,
-    pub free_frames: u64,
-    /// How often a page was latched that was in the pool. Each frame tells of its last few later.
-    pub hits: u64,
-    /// How often a mini-transaction has changed a page: once for each of its pages.
-    pub changes: u64,
-    /// Pages read from the store or created in the pool.
-    pub loads: u64,
-    /// Those that were created.
-    pub creates: u64,
-    pub writes: u64,
-    pub evictions: u64,
-    /// Times a thread had to wait for the page cleaner.
-    pub free_waits: u64,
-    pub image_builds: u64,
-    /// Pages whose reading was begun before anybody needed them, and those of them that nobody used before
-    /// others took their place.
-    pub read_ahead: u64,
-    pub read_ahead_evicted: u64,
-}
 
 /// The frame in which a page probably is, and its range stamp if that is known. It may be wrong at any time:
 /// who uses it looks at the page id.
@@ -575,25 +539,6 @@ impl BufferPool {
         Ok(unsafe { image.as_ref() })
     }
 
-    pub fn stats(&self) -> PoolStats {
-        let c = &self.counters;
-        PoolStats {
-            frames: self.frames.len() as u64,
-            held_back_frames: self.held_back_frames() as u64,
-            free_frames: self.replacement.free_len() as u64,
-            hits: c.hits.get(),
-            changes: c.changes.get(),
-            loads: self.replacement.loads(),
-            creates: c.creates.load(Relaxed),
-            writes: c.writes.load(Relaxed),
-            evictions: c.evictions.load(Relaxed),
-            free_waits: c.free_waits.load(Relaxed),
-            image_builds: c.image_builds.load(Relaxed),
-            read_ahead: c.read_ahead.load(Relaxed),
-            read_ahead_evicted: c.read_ahead_evicted.load(Relaxed),
-        }
-    }
-
     /// A mini-transaction has changed so many pages.
     #[inline]
     pub fn count_changes(&self, pages: u64) {
@@ -694,7 +639,9 @@ impl BufferPool {
         }
         let ours = frame.holds(id);
         if ours && !Self::patiently::<M>(&frame.latch) {
+            let begun = Instant::now();
             M::lock(&frame.latch);
+            self.count_latch_wait(index, begun.elapsed());
         }
         frame.unpin();
         ours

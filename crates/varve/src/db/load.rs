@@ -9,7 +9,7 @@ use super::opener::TableOpener;
 use crate::base::{FIRST_TEMPORARY_ID, PageId, Result, Sabotage, SpaceId, TrxId};
 use crate::buffer::BufferPool;
 use crate::catalog::{OpenTable, Tables};
-use crate::db::options::{FORCE_DAMAGE, FORCE_NO_ROLLBACK, FORCE_NO_UNDO, Options};
+use crate::db::options::{FORCE_DAMAGE, FORCE_NO_UNDO, Options};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{self, Ddl, Dictionary};
 use crate::flush::{CheckpointHold, Flusher};
@@ -100,7 +100,7 @@ impl Loader<'_> {
         let comparison = self.finish_files(&core, &ddl)?;
         let losers = self.lock_losers(&core, unfinished)?;
         let rest = PendingRecovery {
-            rolls_back: self.rolls_back(),
+            rolls_back: self.options.rolls_back(),
             map: self.map,
             hold: self.hold,
             comparison,
@@ -177,10 +177,12 @@ impl Loader<'_> {
             self.logger.clone(),
         );
         if self.options.is_read_only() {
-            let level = self.options.force_recovery;
-            core.refuse_changes(format!(
-                "the database was opened with force_recovery {level}; save what can be read, or open it with less than 4"
-            ));
+            core.refuse_changes(match self.options.force_recovery {
+                0 => "the database was opened with read_only; to change it, open it without".into(),
+                level => format!(
+                    "the database was opened with force_recovery {level}; save what can be read, or open it with less than 4"
+                ),
+            });
         }
         core.locks.set_memory_limit(self.options.lock_memory_bytes);
         if self.options.is_sabotaged(Sabotage::LockWakeForgotten) {
@@ -195,10 +197,6 @@ impl Loader<'_> {
     /// Whether there is something to be won by having several pages read at the same time.
     fn may_read_ahead(&self) -> bool {
         self.pool.store().reads_in_background()
-    }
-
-    fn rolls_back(&self) -> bool {
-        self.options.force_recovery < FORCE_NO_ROLLBACK
     }
 
     fn is_prepared(&self, undo: &TrxUndo) -> bool {
@@ -233,7 +231,7 @@ impl Loader<'_> {
         }
         for undo in losers {
             match undo.newest_table(&core.undo.env)? {
-                Some(table) if table == ddl::SYSTEM_TABLE && self.rolls_back() => {
+                Some(table) if table == ddl::SYSTEM_TABLE && self.options.rolls_back() => {
                     recovery::roll_back(core, undo)?;
                 }
                 _ => rest.push(undo),
@@ -322,7 +320,9 @@ impl Loader<'_> {
     }
 
     fn may_compare_later(&self) -> bool {
-        self.options.force_recovery == 0 && self.options.recovery_threads() > 0
+        self.options.force_recovery == 0
+            && !self.options.read_only
+            && self.options.recovery_threads() > 0
     }
 
     /// Has the others keep DDL away from their tables: they are rolled back while the database is in use.

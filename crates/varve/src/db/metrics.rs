@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::Durations;
-use crate::buffer::PoolStats;
+use crate::buffer::{LatchClass, PoolStats};
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::history::Store;
 use crate::lock::LockStats;
@@ -223,6 +223,16 @@ metrics! { |s|
         Counter lock_timeouts as row_lock_timeouts = s.locks.timeouts, "Waits for locks that lasted too long";
         Counter lock_deadlocks as deadlocks = s.locks.deadlocks, "Deadlocks";
         Value lock_memory_bytes = s.core.locks.memory_bytes() as u64, "Memory of locks of rows and gaps";
+    }
+    "latch" {
+        Counter latch_leaf_waits = s.pool.latch_waits(LatchClass::Leaf).waits, "Waits for the latch of a leaf that somebody had and did not give up within a few tries";
+        Counter latch_leaf_wait_usec = s.pool.latch_waits(LatchClass::Leaf).usec, "Microseconds of these";
+        Counter latch_inner_waits = s.pool.latch_waits(LatchClass::Inner).waits, "The same for pages above the leaves";
+        Counter latch_inner_wait_usec = s.pool.latch_waits(LatchClass::Inner).usec, "Microseconds of these";
+        Counter latch_undo_waits = s.pool.latch_waits(LatchClass::Undo).waits, "The same for pages of undo";
+        Counter latch_undo_wait_usec = s.pool.latch_waits(LatchClass::Undo).usec, "Microseconds of these";
+        Counter latch_other_waits = s.pool.latch_waits(LatchClass::Other).waits, "The same for all other pages";
+        Counter latch_other_wait_usec = s.pool.latch_waits(LatchClass::Other).usec, "Microseconds of these";
     }
     "dml" {
         Counter dml_inserts as rows_inserted = s.core.counters.rows_inserted.get(), "Rows inserted";

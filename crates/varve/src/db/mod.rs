@@ -473,23 +473,6 @@ impl Database {
         report::sections(&self.inner.core, &self.inner.flushed, recovery, &session)
     }
 
-    /// All running transactions, those of the engine itself included, in the order in which they began on
-    /// each processor.
-    pub fn transactions(&self) -> Vec<TransactionInfo> {
-        transactions::list(&self.inner.core)
-    }
-
-    /// Who waits for which lock, and who is in the way; those that have waited longest come first.
-    pub fn lock_waits(&self) -> Vec<LockWaitInfo> {
-        transactions::lock_waits(&self.inner.core)
-    }
-
-    /// Has the report of the last deadlock say what its members' sessions were doing, by their numbers. To be
-    /// called by who got [`Error::Deadlock`], before it rolls back: until then the others wait for it.
-    pub fn describe_deadlock(&self, session: impl Fn(u64) -> Option<SessionText>) {
-        self.inner.core.locks.describe_deadlock(session);
-    }
-
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }

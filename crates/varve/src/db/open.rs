@@ -12,8 +12,7 @@ use crate::base::{Error, Lsn, Result, SYSTEM_SPACE, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, PageStore, PoolSettings};
 use crate::db::create::{CREATION_MARK, create};
 use crate::db::options::{
-    FORCE_DAMAGE, FORCE_NO_PURGE, FORCE_NO_REDO, FORCE_NO_UNDO, Options, RecoveryMemory,
-    to_standard_error,
+    FORCE_DAMAGE, FORCE_NO_REDO, FORCE_NO_UNDO, Options, RecoveryMemory, to_standard_error,
 };
 use crate::db::pool_warmth::PoolWarmth;
 use crate::db::{Background, Database, DatabaseInner, undo_directory};
@@ -277,9 +276,7 @@ fn read_redo(
     logger: &Logger,
 ) -> Result<Redo> {
     let (disk, dir) = (&data_dir.disk, &*data_dir.dir);
-    if options.force_recovery > 0 {
-        tell_of_force(options, logger);
-    }
+    tell_of_mode(options, logger);
     let begun = Instant::now();
     let (control, queue) = (&files.control, &files.queue);
     let reads_redo = options.force_recovery < FORCE_NO_REDO;
@@ -319,14 +316,22 @@ fn read_redo(
     })
 }
 
-fn tell_of_force(options: &Options, logger: &Logger) {
-    let level = options.force_recovery;
+/// That it is not opened as usual.
+fn tell_of_mode(options: &Options, logger: &Logger) {
     let what = match options.is_read_only() {
         true => "; nothing can be changed, and no file is",
         false => "",
     };
-    let message = format!("the database is opened with force_recovery {level}{what}");
-    logger(LogLevel::Warning, &message);
+    if options.force_recovery > 0 {
+        let level = options.force_recovery;
+        let message = format!("the database is opened with force_recovery {level}{what}");
+        logger(LogLevel::Warning, &message);
+    } else if options.read_only {
+        logger(
+            LogLevel::Note,
+            &format!("the database is opened to be read only{what}"),
+        );
+    }
 }
 
 /// The buffer pool, and the threads that write.
@@ -644,7 +649,7 @@ impl Opening<'_> {
             let (ddl, next) = (ddl.clone(), ddl.next_rebuild());
             recovery.spawn_last("varve-leftovers", move || ddl.drop_rebuilt_before(next))?;
         }
-        let purge = (self.purpose == OpenPurpose::Use && options.force_recovery < FORCE_NO_PURGE)
+        let purge = (self.purpose == OpenPurpose::Use && options.purges())
             .then(|| Purge::start(core.clone(), ddl.control.clone()))
             .transpose()?;
         let warmth = PoolWarmth::new(

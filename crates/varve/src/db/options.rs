@@ -22,8 +22,8 @@ const MIN_BUILD_BYTES: u64 = 64 << 10;
 /// is rolled back; nothing is written, and nothing looked at that nobody asks for; undo is not looked at;
 /// redo is not looked at.
 pub(super) const FORCE_DAMAGE: u8 = 1;
-pub(super) const FORCE_NO_PURGE: u8 = 2;
-pub(super) const FORCE_NO_ROLLBACK: u8 = 3;
+const FORCE_NO_PURGE: u8 = 2;
+const FORCE_NO_ROLLBACK: u8 = 3;
 const FORCE_READ_ONLY: u8 = 4;
 pub(super) const FORCE_NO_UNDO: u8 = 5;
 pub(super) const FORCE_NO_REDO: u8 = 6;
@@ -131,6 +131,9 @@ pub struct Options {
     /// From 4 on nothing can be changed: everything that recovery does stays in memory, and the files are as
     /// they were.
     pub force_recovery: u8,
+    /// Nothing can be changed, and no file is: what recovery has to do is done in memory, and what had not
+    /// ended by a crash is not rolled back, but seen by nobody. For a copy on a medium that can't be written.
+    pub read_only: bool,
     /// Create the database if the directory has none.
     pub create_if_missing: bool,
     /// Receives messages for the administrator; standard error if `None`.
@@ -190,6 +193,7 @@ impl Default for Options {
             #[cfg(feature = "internals")]
             transaction_ring_bits: RING_BITS,
             force_recovery: 0,
+            read_only: false,
             create_if_missing: true,
             logger: None,
             #[cfg(feature = "sabotage")]
@@ -258,7 +262,15 @@ impl Options {
     }
 
     pub(super) fn is_read_only(&self) -> bool {
-        self.force_recovery >= FORCE_READ_ONLY
+        self.read_only || self.force_recovery >= FORCE_READ_ONLY
+    }
+
+    pub(super) fn purges(&self) -> bool {
+        !self.is_read_only() && self.force_recovery < FORCE_NO_PURGE
+    }
+
+    pub(super) fn rolls_back(&self) -> bool {
+        !self.is_read_only() && self.force_recovery < FORCE_NO_ROLLBACK
     }
 
     /// Whether the database is to do this wrong.

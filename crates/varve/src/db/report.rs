@@ -10,7 +10,7 @@ use super::standing::{Kept, OldView, standing};
 use crate::base::TrxNo;
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::history::{Amount, HISTORY_FILE};
-use crate::lock::{DeadlockMember, LockOwner, LockStatus, SessionText};
+use crate::lock::{DeadlockMember, DeadlockReport, LockOwner, LockStatus, SessionText};
 use crate::recovery::Progress;
 use crate::txn::Core;
 
@@ -137,6 +137,17 @@ fn deadlock(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
     };
     let ago = SystemTime::now().duration_since(deadlock.when);
     writeln!(out, "{} seconds ago", ago.unwrap_or_default().as_secs())?;
+    members(out, core, deadlock)
+}
+
+/// A deadlock as the report has it.
+pub fn of_deadlock(core: &Core, deadlock: &DeadlockReport) -> String {
+    let mut out = String::new();
+    members(&mut out, core, deadlock).expect("a string takes everything");
+    out
+}
+
+fn members(out: &mut String, core: &Core, deadlock: &DeadlockReport) -> fmt::Result {
     let tables = core.tables.all_open();
     for (n, member) in deadlock.members.iter().enumerate() {
         let DeadlockMember {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::{Result, SpaceId};
+use crate::buffer::PooledPage;
 use crate::catalog::{TableDef, Tables, is_aside};
 use crate::ddl::table_path;
 use crate::space::SpaceKind;
@@ -32,6 +33,12 @@ impl Database {
     /// The size of all pages of the database.
     pub fn page_size(&self) -> usize {
         self.inner.core.undo.env.pool.page_size()
+    }
+
+    /// Hands every page that is in the buffer pool to `each`. Each is looked at for a moment, without waiting
+    /// for anybody.
+    pub fn pool_pages(&self, each: &mut dyn FnMut(PooledPage)) {
+        self.inner.core.undo.env.pool.each_page(each);
     }
 
     /// The tablespaces that are no table's, by number, with their paths, which are relative to the data

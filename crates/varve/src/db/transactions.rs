@@ -7,12 +7,13 @@ use std::time::Duration;
 use crate::base::{IndexId, SpaceId, TrxId, TrxNo, fnv1a};
 use crate::catalog::OpenTable;
 use crate::lock::{
-    LockDescription, LockOwner, LockTarget, LockWaiting, ShownTransaction, TableMode,
+    LockDescription, LockOwner, LockTarget, LockWaiting, SessionText, ShownTransaction, TableMode,
 };
 use crate::txn::{Core, IdState, Isolation};
 
 use super::key_text::{hex, key_text};
 use super::standing::{Kept, kept_for};
+use super::{Database, report};
 
 /// What a transaction is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +95,39 @@ pub struct LockWaitInfo {
     pub waited: Duration,
     /// What is in its way. If nobody holds it, it waits for its turn, behind these.
     pub blocking: Vec<LockInfo>,
+}
+
+impl Database {
+    /// All running transactions, those of the engine itself included, in the order in which they began on
+    /// each processor.
+    pub fn transactions(&self) -> Vec<TransactionInfo> {
+        list(&self.inner.core)
+    }
+
+    /// Who waits for which lock, and who is in the way; those that have waited longest come first.
+    pub fn lock_waits(&self) -> Vec<LockWaitInfo> {
+        lock_waits(&self.inner.core)
+    }
+
+    /// Has the reports of deadlocks say what their members' sessions were doing, by their numbers. To be
+    /// called by who got [`Error::Deadlock`](crate::Error::Deadlock), before it rolls back: until then the
+    /// others wait for it. Returns the reports of those deadlocks, a text for each; of the newest 64, if
+    /// nobody has asked for long.
+    pub fn describe_deadlocks(&self, session: impl Fn(u64) -> Option<SessionText>) -> Vec<String> {
+        let core = &self.inner.core;
+        let reports = core.locks.describe_deadlocks(session);
+        let texts = reports.iter();
+        texts
+            .map(|report| report::of_deadlock(core, report))
+            .collect()
+    }
+
+    /// Whether deadlocks are looked for when a wait for a lock begins; they are unless this says otherwise.
+    /// Without it each of their members waits for as long as its timeout says. When it is turned on, those
+    /// that have come about meanwhile are broken.
+    pub fn set_deadlock_detection(&self, on: bool) {
+        self.inner.core.locks.set_deadlock_detection(on);
+    }
 }
 
 /// Numbers of transactions without an id begin here; ids end below.

@@ -23,6 +23,8 @@
 //!   request back, and after it was granted holds the lock.
 //! - **DEAD-4** A victim is woken with `Victim` only while it waits, and gives up only if it was not granted
 //!   meanwhile.
+//! - **DEAD-5** While detection is off nobody is told to give up. Turning it on searches from every wait,
+//!   under the graph's mutex, so that with DEAD-1 no cycle is missed that came about before.
 //!
 //! Mutex order: graph, then a shard of queues, a shard of gaps, then an owner's `WaitSlot`. A thread that
 //! holds a shard's mutex never takes the graph's.
@@ -30,8 +32,8 @@
 //! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for
 //! one hot row, a new one costs a pass over a thousand waiters, not over a million pairs.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
@@ -78,7 +80,14 @@ impl Wait {
 pub(super) struct Graph {
     pub waits: HashMap<OwnerKey, Wait>,
     pub last_deadlock: Option<DeadlockReport>,
+    /// Deadlocks whose sessions nobody has described yet, the newest `MOST_UNTOLD` of them.
+    pub untold: VecDeque<DeadlockReport>,
+    /// No cycle is looked for: waits in one end by their timeouts.
+    pub undetected: bool,
 }
+
+/// A program that describes none keeps no more.
+const MOST_UNTOLD: usize = 64;
 
 impl LockSys {
     /// Enters a wait whose request is queued, and breaks the deadlocks it completes.
@@ -97,8 +106,22 @@ impl LockSys {
         }
     }
 
+    /// DEAD-5. Cycles that have come about meanwhile are broken when it is turned on.
+    pub fn set_detection(&self, on: bool) {
+        let mut graph = self.graph.lock();
+        graph.undetected = !on;
+        let waiting: Vec<OwnerKey> = graph.waits.keys().copied().collect();
+        for owner in waiting {
+            self.break_deadlocks(&mut graph, owner);
+        }
+    }
+
     /// Each round tells one member of a cycle to give up, so there are no more rounds than waits.
     fn break_deadlocks(&self, graph: &mut Graph, start: OwnerKey) {
+        // DEAD-5
+        if graph.undetected {
+            return;
+        }
         while let Some(cycle) = self.find_cycle(graph, start) {
             if !self.is_cycle(graph, &cycle) {
                 // Somebody was granted or gave up in between; if a cycle is left, it is another one.
@@ -111,6 +134,10 @@ impl LockSys {
             };
             wait.victim = true;
             if wait.owner.wake(wait.seq, WaitState::Victim) {
+                if graph.untold.len() == MOST_UNTOLD {
+                    graph.untold.pop_front();
+                }
+                graph.untold.push_back(report.clone());
                 graph.last_deadlock = Some(report);
             }
             if victim == start {

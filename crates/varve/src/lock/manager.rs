@@ -344,6 +344,11 @@ impl TrxLocks {
         self.owner.weight.store(weight, Ordering::Relaxed);
     }
 
+    /// How long it has waited for locks since this was asked for last, or since it began.
+    pub fn take_waited(&self) -> Duration {
+        Duration::from_micros(self.owner.waited_us.swap(0, Ordering::Relaxed))
+    }
+
     /// Of a deadlock's members one whose transaction is not spared is rolled back, if there is one.
     pub fn set_spared(&self, spared: bool) {
         self.owner.spared.store(spared, Ordering::Relaxed);
@@ -581,7 +586,10 @@ impl LockSys {
         self.graph.lock().waits.remove(&owner.key);
         let granted = state == WaitState::Granted || !self.take_back(owner.key, &wanted);
         owner.end_wait();
-        self.counters.end_wait(begun.elapsed());
+        let waited = begun.elapsed();
+        self.counters.end_wait(waited);
+        let us = waited.as_micros() as u64;
+        owner.waited_us.fetch_add(us, Ordering::Relaxed);
         if granted {
             return Ok(());
         }

@@ -88,6 +88,9 @@ pub(super) struct Owner {
     pub spared: AtomicBool,
     /// Undo records that the transaction has written. Relaxed: shown, nothing else.
     pub changes: AtomicU64,
+    /// How long it has waited for locks since somebody asked, in microseconds. Relaxed: its own thread writes
+    /// and reads it.
+    pub waited_us: AtomicU64,
     pub shown: Shown,
     pub shared: Mutex<Shared>,
     wait: Mutex<WaitSlot>,
@@ -102,6 +105,7 @@ impl Owner {
             weight: AtomicU64::new(0),
             spared: AtomicBool::new(false),
             changes: AtomicU64::new(0),
+            waited_us: AtomicU64::new(0),
             shown: Shown::default(),
             shared: Mutex::new(Shared::default()),
             wait: Mutex::new(WaitSlot {

@@ -120,7 +120,7 @@ pub struct DeadlockMember {
     pub wants: LockDescription,
     /// It was told to roll back.
     pub victim: bool,
-    /// What somebody who knows its session has said of it (`LockManager::describe_deadlock`).
+    /// What somebody who knows its session has said of it (`LockManager::describe_deadlocks`).
     pub session: Option<SessionText>,
 }
 
@@ -155,29 +155,34 @@ impl LockManager {
         }
     }
 
-    /// Has `describe` say what the sessions of the last deadlock's members do, those of which nobody has said
-    /// it yet. A victim calls this before it rolls back: until then the others wait for it, in the statement
-    /// that ran into the deadlock. No mutex is held meanwhile.
-    pub fn describe_deadlock(&self, describe: impl Fn(u64) -> Option<SessionText>) {
+    /// The deadlocks that nobody has described yet, once `describe` has said what the sessions of their
+    /// members do. A victim calls this before it rolls back: until then the others wait for it, in the
+    /// statement that ran into the deadlock. No mutex is held meanwhile.
+    pub fn describe_deadlocks(
+        &self,
+        describe: impl Fn(u64) -> Option<SessionText>,
+    ) -> Vec<DeadlockReport> {
         let inner = &self.inner;
-        let Some(mut report) = inner.graph.lock().last_deadlock.clone() else {
-            return;
-        };
-        let unknown = report.members.iter_mut().filter(|m| m.session.is_none());
-        for member in unknown.filter(|m| m.owner.session != 0) {
+        let mut reports = Vec::from(std::mem::take(&mut inner.graph.lock().untold));
+        let members = reports.iter_mut().flat_map(|report| &mut report.members);
+        for member in members.filter(|m| m.owner.session != 0) {
             member.session = describe(member.owner.session);
         }
-        let mut graph = inner.graph.lock();
         let of =
             |report: &DeadlockReport| (report.when, report.members.first().map(|m| m.owner.number));
+        let mut graph = inner.graph.lock();
         // It may be another one by now.
-        if let Some(last) = graph
-            .last_deadlock
-            .as_mut()
-            .filter(|last| of(last) == of(&report))
+        if let (Some(last), Some(report)) = (&mut graph.last_deadlock, reports.last())
+            && of(last) == of(report)
         {
-            *last = report;
+            last.clone_from(report);
         }
+        reports
+    }
+
+    /// Whether deadlocks are looked for (DEAD-5).
+    pub fn set_deadlock_detection(&self, on: bool) {
+        self.inner.set_detection(on);
     }
 
     /// Takes every shard's mutex once, and the graph's.

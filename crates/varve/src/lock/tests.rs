@@ -421,6 +421,32 @@ fn who_is_spared_is_no_victim() {
     assert_all_free(&m);
 }
 
+/// DEAD-5: a cycle stays while nobody looks for it, and is broken when somebody does again.
+#[test]
+fn deadlocks_are_left_alone_while_detection_is_off() {
+    let m = LockManager::new();
+    m.set_deadlock_detection(false);
+    let (a, b) = (m.owner(), m.owner());
+    lock(&m, &a, b"1", Exclusive).unwrap();
+    lock(&m, &b, b"2", Exclusive).unwrap();
+    let spawn = |l: TrxLocks, key: &'static [u8]| {
+        let m = m.clone();
+        thread::spawn(move || lock(&m, &l, key, Exclusive).map(drop))
+    };
+    let waiters = [spawn(a, b"2"), spawn(b, b"1")];
+    until_waiting(&m, 2);
+    // Both wait, whoever asks: a search would have ended one of the waits before the second one was counted.
+    while m.status().waiting.len() < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(m.stats().deadlocks, 0, "DEAD-5");
+    m.set_deadlock_detection(true);
+    let results = waiters.map(|waiter| waiter.join().unwrap());
+    let lost = results.iter().filter(|r| matches!(r, Err(Error::Deadlock)));
+    assert_eq!(lost.count(), 1, "DEAD-5: {results:?}");
+    assert_all_free(&m);
+}
+
 /// Two readers of one row who both want to write it: a cycle within one queue.
 #[test]
 fn two_upgrades_of_one_row_are_a_deadlock() {

@@ -184,6 +184,7 @@ impl Transaction {
             view_place,
         } = parts;
         locks.shown().begin(number.get(), isolation as u8);
+        locks.take_waited();
         let lock_wait = core.settings.lock_wait_timeout();
         Transaction {
             core,

@@ -1,5 +1,7 @@
 //! The read view of a transaction, and what lists of transactions say of whose it is.
 
+use std::time::Duration;
+
 use super::{Isolation, Transaction};
 use crate::txn::ReadView;
 
@@ -8,6 +10,11 @@ impl Transaction {
     /// until the transaction ends.
     pub fn set_session(&mut self, session: u64) {
         self.locks().shown().set_session(session);
+    }
+
+    /// How long it has waited for locks since this was asked for last, or since it began.
+    pub fn take_lock_wait(&mut self) -> Duration {
+        self.locks().take_waited()
     }
 
     /// Opens the read view now rather than at the first read (START TRANSACTION WITH CONSISTENT SNAPSHOT).
