@@ -18,7 +18,7 @@
 //! | path | what |
 //! |---|---|
 //! | `/` | the page; `page/` has it, with uPlot for the plots |
-//! | `/metrics` | every metric of the engine in the text format of OpenMetrics (`openmetrics`) |
+//! | `/metrics` | every metric of the engine, and what fails, in the text format of OpenMetrics (`openmetrics`) |
 //! | `/api/samples` | the samples since a number, as JSON, for the page (`samples`) |
 //! | `/api/samples.csv` | the samples of an interval, as CSV |
 //! | `/api/state` | what is now: a verdict in a sentence (`verdict`), undo tablespaces, lock waits (`state`) |

@@ -61,7 +61,8 @@ pub fn answer<B>(shared: &Shared, request: &Request<B>) -> Reply {
         "/uplot.css" => found(STYLE, include_str!("../page/uplot.css")),
         "/uplot.LICENSE" => found(TEXT, include_str!("../page/uplot.LICENSE")),
         "/metrics" => {
-            let text = openmetrics::text(&shared.db.metrics(), &shared.db.undo_tablespaces());
+            let db = &shared.db;
+            let text = openmetrics::text(&db.metrics(), &db.standing(), &db.undo_tablespaces());
             reply(StatusCode::OK, openmetrics::CONTENT_TYPE, text)
         }
         "/api/state" => {

@@ -683,9 +683,12 @@ impl BufferPool {
             page::validate(bytes, id)?;
             page::validate_keys(bytes, id)
         };
-        check(bytes).map_err(|damage| match self.store.file_name(id.space) {
-            Some(file) => damage.in_file(&file),
-            None => damage,
+        check(bytes).map_err(|damage| {
+            self.counters.damaged.fetch_add(1, Relaxed);
+            match self.store.file_name(id.space) {
+                Some(file) => damage.in_file(&file),
+                None => damage,
+            }
         })
     }
 

@@ -16,6 +16,7 @@ pub(super) struct Counters {
     pub changes: Counter,
     pub writes: AtomicU64,
     pub creates: AtomicU64,
+    pub damaged: AtomicU64,
     pub evictions: AtomicU64,
     pub free_waits: AtomicU64,
     pub image_builds: AtomicU64,
@@ -82,6 +83,8 @@ pub struct PoolStats {
     pub loads: u64,
     /// Those that were created.
     pub creates: u64,
+    /// How often a page was read that was not what had been written.
+    pub damaged: u64,
     pub writes: u64,
     pub evictions: u64,
     /// Times a thread had to wait for the page cleaner.
@@ -113,6 +116,7 @@ impl BufferPool {
             changes: c.changes.get(),
             loads: self.replacement.loads(),
             creates: c.creates.load(Relaxed),
+            damaged: c.damaged.load(Relaxed),
             writes: c.writes.load(Relaxed),
             evictions: c.evictions.load(Relaxed),
             free_waits: c.free_waits.load(Relaxed),

@@ -276,6 +276,8 @@ fn failed_loads_leave_nothing_behind() {
     store.put(id(1), good);
     assert_eq!(value(&pool.shared(id(1)).unwrap(), id(1)), 7);
     assert_eq!(pool.stats().free_waits, 0);
+    let each_time = 4 * 5 * MIN_FRAMES as u64;
+    assert_eq!(pool.stats().damaged, each_time, "not those of no page");
 }
 
 /// What the cleaner writes first: pages that nobody used again, then those that were used once.

@@ -284,6 +284,8 @@ metrics! { |s|
         Counter buffer_pages_read as pages_read = s.pages_read(), "Pages read from disk";
         Counter buffer_pages_created as pages_created = s.pool.creates, "Pages that came into the buffer pool as new ones";
         Counter buffer_pages_written as pages_written = s.pool.writes, "Pages written";
+        Counter buffer_pages_damaged as pages_damaged = s.pool.damaged,
+            "How often a page was read that was damaged: 0 in a sound database";
         Counter buffer_pool_pages_flushed = s.pool.writes, "The same, by another name";
         Counter buffer_data_reads as data_read = s.pages_read() * s.page_size(), "Bytes read from tablespaces";
         Counter buffer_data_written as data_written =
