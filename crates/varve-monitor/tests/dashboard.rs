@@ -1,5 +1,6 @@
 //! The dashboard for Grafana and the alert rules in docs/monitoring ask for nothing that `/metrics` does not
-//! give: a panel whose metric was renamed stays empty, and an alert never fires, without anybody being told.
+//! give, and docs/pmm.md names nothing else: a panel whose metric was renamed stays empty, and an alert never
+//! fires, without anybody being told.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
@@ -11,6 +12,9 @@ use varve_monitor::{Monitor, MonitorOptions};
 
 const DASHBOARD: &str = include_str!("../../../docs/monitoring/grafana.json");
 const ALERTS: &str = include_str!("../../../docs/monitoring/alerts.yml");
+/// Names metrics, and settings, which the other page has.
+const PANELS: &str = include_str!("../../../docs/pmm.md");
+const SETTINGS: &str = include_str!("../../../docs/mariadb.md");
 
 /// What Prometheus adds to each sample.
 const OWN_LABELS: [&str; 2] = ["instance", "job"];
@@ -177,6 +181,22 @@ fn the_alerts_ask_for_what_there_is_and_say_what_to_do() {
             assert!(key(said).is_some(), "{name} has no {said}");
         }
     }
+}
+
+#[test]
+fn the_list_of_panels_names_what_there_is() {
+    let given = Given::by_a_new_database();
+    let quoted = PANELS.split('`').skip(1).step_by(2);
+    let mut named = 0;
+    for name in quoted.filter(|name| name.starts_with("varve_")) {
+        let is_setting = SETTINGS.contains(&format!("\n| `{name}` |"));
+        assert!(
+            is_setting || given.samples.contains_key(name),
+            "docs/pmm.md: {name} is neither a sample of /metrics nor a setting"
+        );
+        named += 1;
+    }
+    assert!(named > 100, "only {named} names were found");
 }
 
 /// The checks above find what they are made for.
