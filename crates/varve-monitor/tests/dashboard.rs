@@ -55,7 +55,9 @@ impl Given {
         let labels = labels.flat_map(|labels| {
             labels.match_indices("=\"").map(move |(at, _)| {
                 let before = &labels[..at];
-                let begin = before.rfind(|c| !is_of_name(c)).map_or(0, |at| at + 1);
+                let begin = before
+                    .rfind(|c: char| !is_of_name(c))
+                    .map_or(0, |at| at + 1);
                 before[begin..].to_string()
             })
         });
@@ -96,7 +98,7 @@ fn metrics_in(expr: &str) -> Vec<(usize, &str)> {
         .filter(|(at, _)| !expr[..*at].ends_with(is_of_name));
     let whole = |at: usize| {
         let rest = &expr[at..];
-        &rest[..rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())]
+        &rest[..rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len())]
     };
     begins.map(|(at, _)| (at, whole(at))).collect()
 }

@@ -57,7 +57,7 @@ fn without_texts(text: &str, is_rust: bool) -> String {
 }
 
 /// Bytes of the comment, string or character that `rest` begins with.
-fn text_length(rest: &str, may_be_raw: bool) -> Option<usize> {
+pub(super) fn text_length(rest: &str, may_be_raw: bool) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
     }

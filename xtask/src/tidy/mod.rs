@@ -1,5 +1,5 @@
 //! House rules that no other tool checks: direction of imports, sizes of files and functions, width of lines,
-//! licences, words, numbers of invariants, tables that a test finds out.
+//! licences, words, numbers of invariants, tables that a test finds out, messages and their page.
 //!
 //! A violation names the file, the line where it has one, and what to do. Warnings do not fail.
 
@@ -8,6 +8,7 @@ mod functions;
 mod imports;
 mod invariants;
 mod licences;
+mod messages;
 mod text;
 mod width;
 
@@ -78,6 +79,7 @@ fn check(workspace: &Workspace) -> Result<Findings> {
     }
     invariants::check(&sources, &mut findings);
     answers::check(&sources, &mut findings);
+    messages::check(&sources, &mut findings);
     licences::check(&workspace.metadata()?, &mut findings)?;
     Ok(findings)
 }

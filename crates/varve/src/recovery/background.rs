@@ -473,10 +473,9 @@ impl Shared {
         let name = match tables.name_of_space(page.space) {
             Ok(name) => name,
             Err(e) => {
-                let what = "recovery can't find out whose page";
-                return self
-                    .core
-                    .warn(&format!("{what} {page} is, and will try again: {e}"));
+                return self.core.warn(&format!(
+                    "recovery can't find out whose page {page} is, and will try again: {e}"
+                ));
             }
         };
         // A table whose definition can't be read has no mark; nor is there anybody who could use it.

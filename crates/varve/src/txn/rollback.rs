@@ -127,7 +127,8 @@ fn take_back_whole(
                 && page.space.is_logged() =>
             {
                 let why = Error::corrupt(page, expected, found);
-                core.error(&format!("table {} can't be used: {why}", table.def.name));
+                let name = &table.def.name;
+                core.error(&format!("table {name} can't be used: {why}"));
                 core.tables.mark_broken(&table, why);
                 left.insert(record.table);
                 Ok(())

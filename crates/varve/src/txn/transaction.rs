@@ -757,10 +757,8 @@ impl Drop for Transaction {
             && let Err(e) = self.roll_back_all()
         {
             // Its changes stay, implicitly locked, until recovery takes them back.
-            self.core.fail(&format!(
-                "rollback of transaction {:?} failed: {e}",
-                self.id
-            ));
+            let id = self.id;
+            (self.core).fail(&format!("rollback of transaction {id:?} failed: {e}"));
             self.drop_view();
             return;
         }
