@@ -126,7 +126,7 @@ static bool tell_member(void *to, uint64_t number, varve_session_text *out)
 static void log_deadlock(void *, const char *text)
 {
   if (prints_all_deadlocks())
-    sql_print_information("VARVE: transactions waited for each other in a circle (varve_print_all_deadlocks):\n%s", text);
+    sql_print_information("VARVE: a deadlock (varve_print_all_deadlocks): %s", text);
 }
 
 void describe_deadlock()
