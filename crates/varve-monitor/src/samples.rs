@@ -87,18 +87,6 @@ impl Samples {
         per_second(self.recent_growth(column), now.saturating_sub(then))
     }
 
-    /// The greatest growth of a counter for each second, over as many seconds as `recent_speed` goes; `None`
-    /// if it has not grown.
-    pub fn best_speed(&self, column: &str) -> Option<f64> {
-        let n = self.position(column)?;
-        let ends = self.kept.iter().zip(self.kept.iter().skip(RECENT));
-        let speeds = ends.map(|(from, to)| {
-            let growth = to.values[n].saturating_sub(from.values[n]) as f64;
-            per_second(growth, to.at_ms.saturating_sub(from.at_ms))
-        });
-        speeds.max_by(f64::total_cmp).filter(|speed| *speed > 0.0)
-    }
-
     /// The value `seconds` samples ago, and when that was; the oldest one, if there are fewer.
     fn back(&self, column: &str, seconds: usize) -> Option<(u64, u64)> {
         let n = self.position(column)?;
@@ -232,10 +220,7 @@ mod tests {
         let none = samples([]);
         assert_eq!((none.now("a"), none.recent_speed("a")), (0, 0.0));
         let one = samples([9]);
-        assert_eq!(
-            (one.now("a"), one.recent_speed("a"), one.best_speed("a")),
-            (9, 0.0, None)
-        );
+        assert_eq!((one.now("a"), one.recent_speed("a")), (9, 0.0));
         let few = samples([0, 10, 20]);
         assert_eq!(
             (few.recent_growth("a"), few.recent_speed("a")),
@@ -243,8 +228,6 @@ mod tests {
         );
         let slower = samples((0..=20).map(|n| n * 100).chain((1..=10).map(|n| 2000 + n)));
         assert_eq!(slower.recent_speed("a"), 1.0);
-        assert_eq!(slower.best_speed("a"), Some(100.0));
-        assert_eq!(slower.best_speed("b"), None);
         assert_eq!(samples([50, 40]).recent_growth("a"), -10.0);
     }
 

@@ -7,9 +7,9 @@ use crate::samples::Samples;
 use crate::verdict::{self, Facts, verdict};
 
 pub fn json(db: &Database, samples: &Samples) -> Value {
-    let standing = db.standing();
+    let (standing, purge) = (db.standing(), db.purge_standing());
     let undo = db.undo_tablespaces();
-    let facts = Facts::new(&standing, samples);
+    let facts = Facts::new(&standing, &purge, samples);
     let findings = verdict(&facts)
         .into_iter()
         .map(|finding| json!({"level": finding.level.name(), "text": finding.text}));

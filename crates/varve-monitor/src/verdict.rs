@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use varve::{Kept, LockInfo, OldView, Standing};
+use varve::{Kept, LockInfo, OldView, PurgeStanding, PurgeState, Standing};
 
 use crate::samples::Samples;
 use crate::text::{bytes, count, time};
@@ -40,20 +40,17 @@ pub struct Finding {
 const OLD_VIEW: Duration = Duration::from_secs(10);
 /// Transactions that purge works off in a moment.
 const SHORT_HISTORY: u64 = 1000;
+/// Those that it does not.
+const LONG_HISTORY: u64 = 100 * SHORT_HISTORY;
 const LONG_LOCK_WAIT: Duration = Duration::from_secs(10);
 const NOTABLE_LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// What a verdict is made from. `recent_…`: in the last ten seconds.
 pub struct Facts<'a> {
     pub standing: &'a Standing,
-    /// Undo logs of committed transactions that are not purged yet.
-    pub history: u64,
-    /// For each second.
-    pub recent_history_growth: f64,
+    pub purge: &'a PurgeStanding,
     pub undo_bytes: u64,
     pub commits: f64,
-    /// Undo logs a second, as fast as purge has been in the last hour.
-    pub purge_speed: Option<f64>,
     /// Microseconds for each row change.
     pub purge_delay_usec: u64,
     pub recent_capacity_waits: f64,
@@ -66,15 +63,13 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub fn new(standing: &'a Standing, samples: &Samples) -> Facts<'a> {
+    pub fn new(standing: &'a Standing, purge: &'a PurgeStanding, samples: &Samples) -> Facts<'a> {
         let now = |column| samples.now(column);
         Facts {
             standing,
-            history: now("history_list_length"),
-            recent_history_growth: samples.recent_speed("history_list_length"),
+            purge,
             undo_bytes: now("undo_pages_used") * now("page_size"),
             commits: samples.recent_speed("commits"),
-            purge_speed: samples.best_speed("purged_logs"),
             purge_delay_usec: now("purge_dml_delay_usec"),
             recent_capacity_waits: samples.recent_growth("log_capacity_waits"),
             recent_free_page_waits: samples.recent_growth("buffer_pool_wait_free"),
@@ -144,8 +139,13 @@ fn lock_wait(facts: &Facts<'_>) -> Option<Finding> {
 
 /// Whose a lock is.
 pub fn owner(lock: &LockInfo) -> String {
-    match lock.session {
-        0 => format!("transaction {}", lock.transaction),
+    name(lock.session, lock.transaction)
+}
+
+/// What a transaction is called: by its connection, if it has one.
+pub fn name(session: u64, transaction: u64) -> String {
+    match session {
+        0 => format!("transaction {transaction}"),
         session => format!("connection {session}"),
     }
 }
@@ -228,17 +228,20 @@ fn old_view(facts: &Facts<'_>) -> Option<Finding> {
         return finding(Level::Note, text);
     }
     // Somebody reads for long, and nobody writes.
-    if facts.history < SHORT_HISTORY {
+    if facts.purge.history < SHORT_HISTORY {
         return finding(
             Level::Note,
             format!("{open}; it keeps purge from nothing so far"),
         );
     }
-    let (history, undo) = (count(facts.history), bytes(facts.undo_bytes));
+    let (history, undo) = (count(facts.purge.history), bytes(facts.undo_bytes));
     let kept =
         format!("{open}; purge waits for it: the undo of {history} transactions is kept, {undo}");
-    let text = match time_to_purge(facts) {
-        Some(needed) => format!("{kept}; when it ends, purge will need about {needed}"),
+    let text = match time_once_free(facts.purge) {
+        Some(needed) => {
+            let needed = time(needed);
+            format!("{kept}; when it ends, purge will need about {needed}")
+        }
         None => kept,
     };
     finding(Level::Warning, text)
@@ -251,34 +254,36 @@ fn whose(view: &OldView) -> String {
     }
 }
 
-/// At the speed that purge has had.
-fn time_to_purge(facts: &Facts<'_>) -> Option<String> {
-    let seconds = facts.history as f64 / facts.purge_speed?;
-    Some(time(Duration::try_from_secs_f64(seconds.ceil()).ok()?))
+/// How long purge will take when nothing holds it back any more, at the speeds of its last batches.
+fn time_once_free(purge: &PurgeStanding) -> Option<Duration> {
+    let headway = purge.working_off - purge.joining;
+    let seconds = (headway > 0.0).then(|| purge.history as f64 / headway)?;
+    Duration::try_from_secs_f64(seconds.ceil()).ok()
 }
 
 /// Without a view that it waits for.
 fn purge_behind(facts: &Facts<'_>) -> Option<Finding> {
+    let purge = facts.purge;
     let waits = facts
         .standing
         .oldest_view
         .is_some_and(|view| view.open_for >= OLD_VIEW && view.kept.is_none());
-    if waits || facts.history < 100 * SHORT_HISTORY {
+    if waits || purge.history < LONG_HISTORY {
         return None;
     }
-    let history = count(facts.history);
-    let text = match facts.recent_history_growth {
-        growth if growth >= 1.0 => format!(
+    let history = count(purge.history);
+    let growth = purge.joining - purge.working_off;
+    let text = match purge.left {
+        Some(left) => {
+            let left = time(left.max(Duration::from_secs(1)));
+            format!("Purge catches up: {history} transactions wait for it, for about {left}")
+        }
+        None if purge.state == PurgeState::Running && growth >= 1.0 => format!(
             "Purge is behind the writers: {history} transactions wait for it, {} more every second; varve_max_purge_lag \
              would slow the writers down",
             count(growth as u64)
         ),
-        _ => match time_to_purge(facts) {
-            Some(needed) => {
-                format!("Purge catches up: {history} transactions wait for it, for about {needed}")
-            }
-            None => format!("Purge is behind: {history} transactions wait for it"),
-        },
+        None => format!("Purge is behind: {history} transactions wait for it"),
     };
     finding(Level::Warning, text)
 }
@@ -298,7 +303,8 @@ fn recovery(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 fn well(facts: &Facts<'_>) -> Finding {
-    let (commits, history) = (count(facts.commits.round() as u64), count(facts.history));
+    let commits = count(facts.commits.round() as u64);
+    let history = count(facts.purge.history);
     let share = (100 * facts.checkpoint_age).checked_div(facts.checkpoint_max_age);
     let share = share.unwrap_or_default();
     let text = format!(

@@ -14,14 +14,35 @@ fn standing() -> Standing {
     }
 }
 
+fn purge(history: u64, working_off: f64, joining: f64) -> PurgeStanding {
+    PurgeStanding {
+        state: PurgeState::Running,
+        history,
+        purged_below: TrxNo(1),
+        waits_for: None,
+        working_off,
+        joining,
+        left: None,
+    }
+}
+
+/// Hardly any history.
+const PURGED: PurgeStanding = PurgeStanding {
+    state: PurgeState::Idle,
+    history: 12,
+    purged_below: TrxNo(1),
+    waits_for: None,
+    working_off: 0.0,
+    joining: 0.0,
+    left: Some(Duration::ZERO),
+};
+
 fn facts(standing: &Standing) -> Facts<'_> {
     Facts {
         standing,
-        history: 12,
-        recent_history_growth: 0.0,
+        purge: &PURGED,
         undo_bytes: 37 << 20,
         commits: 1234.4,
-        purge_speed: None,
         purge_delay_usec: 0,
         recent_capacity_waits: 0.0,
         recent_free_page_waits: 0.0,
@@ -89,11 +110,20 @@ fn a_snapshot_that_purge_waits_for_costs() {
         Level::Note,
         &format!("{open}; it keeps purge from nothing so far"),
     );
-    facts.history = 1_250_000;
+    let stopped = |working_off, joining| PurgeStanding {
+        state: PurgeState::Stopped,
+        ..purge(1_250_000, working_off, joining)
+    };
     let kept =
         format!("{open}; purge waits for it: the undo of 1,250,000 transactions is kept, 37 MiB");
-    check(&facts, Level::Warning, &kept);
-    facts.purge_speed = Some(10_000.0);
+    // Nothing was worked off yet, and the history grows faster than purge works.
+    let slow = [stopped(0.0, 0.0), stopped(500.0, 600.0)];
+    for purge in &slow {
+        facts.purge = purge;
+        check(&facts, Level::Warning, &kept);
+    }
+    let fast = stopped(12_500.0, 2_500.0);
+    facts.purge = &fast;
     let needed = format!("{kept}; when it ends, purge will need about 2 min 5 s");
     check(&facts, Level::Warning, &needed);
     assert_eq!(
@@ -107,20 +137,36 @@ fn a_snapshot_that_purge_waits_for_costs() {
 fn purge_that_is_behind() {
     let standing = standing();
     let mut facts = facts(&standing);
-    facts.history = 500_000;
-    check(
-        &facts,
-        Level::Warning,
-        "Purge is behind: 500,000 transactions wait for it",
-    );
-    facts.purge_speed = Some(50_000.0);
-    let text = "Purge catches up: 500,000 transactions wait for it, for about 10 s";
-    check(&facts, Level::Warning, text);
-    facts.recent_history_growth = 2500.7;
-    let text = "Purge is behind the writers: 500,000 transactions wait for it, 2,500 more every second; varve_max_purge_lag \
-                would slow the writers down";
-    check(&facts, Level::Warning, text);
-    facts.history = 0;
+    let (slow, losing) = (purge(500_000, 500.0, 500.0), purge(500_000, 500.0, 3000.7));
+    let gaining = PurgeStanding {
+        left: Some(Duration::from_secs(10)),
+        ..purge(500_000, 50_000.0, 100.0)
+    };
+    // The speeds are those of its last batches.
+    let stopped = PurgeStanding {
+        state: PurgeState::Stopped,
+        ..losing.clone()
+    };
+    for (purge, text) in [
+        (&slow, "Purge is behind: 500,000 transactions wait for it"),
+        (
+            &stopped,
+            "Purge is behind: 500,000 transactions wait for it",
+        ),
+        (
+            &gaining,
+            "Purge catches up: 500,000 transactions wait for it, for about 10 s",
+        ),
+        (
+            &losing,
+            "Purge is behind the writers: 500,000 transactions wait for it, 2,500 more every second; varve_max_purge_lag \
+             would slow the writers down",
+        ),
+    ] {
+        facts.purge = purge;
+        check(&facts, Level::Warning, text);
+    }
+    facts.purge = &PURGED;
     facts.purge_delay_usec = 350;
     let text = "Each change of a row is delayed by 350 µs, because more transactions wait for purge than varve_max_purge_lag allows";
     check(&facts, Level::Warning, text);
