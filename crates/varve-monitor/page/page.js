@@ -87,7 +87,9 @@ const view = { seconds: 300, from: null, to: null, paused: false };
 function interval() {
   if (view.from !== null) return [view.from, view.to];
   const end = samples.newest ? samples.newest.time : Date.now() / 1000;
-  return [end - view.seconds, end];
+  // Not much of the time before the monitor was started.
+  const first = Math.min(samples.times[0] ?? end, end - 60);
+  return [Math.max(end - view.seconds, first), end];
 }
 
 function showInterval(from, to) {
@@ -295,23 +297,59 @@ function writeState(state) {
     line.append(element("b", "", LEVELS[level]), text);
     return line;
   }));
+  writeTransactions(state);
   writeRows("undo", state.undo_tablespaces.map((space) => [
     [space.file], [space.state], [bytesText(space.bytes), "n"], [countText(space.used_pages), "n"],
     [countText(space.history), "n"], [countText(space.truncations), "n"]]), "Undo is in the system tablespace");
   writeRows("waits", state.lock_waits.map((wait) => [
-    [wait.waiter], [wait.seconds.toFixed(1), "n"], [wait.wants, "wide"], [wait.holders.join(", ")]]), "Nobody waits");
+    [wait.waiter], [waitText(wait.seconds), "n"], [wait.wants, "wide"], [wait.holders.join(", ")]]), "Nobody waits");
 }
 
+// The first seconds of a wait matter.
+const waitText = (seconds) => (seconds < 10 ? seconds.toFixed(1) + " s" : secondsText(seconds));
+
+function writeTransactions(state) {
+  const more = state.transactions_running - state.transactions.length;
+  byId("more").textContent = [more > 0 ? countText(more) + " more" : "",
+    state.has_statements ? "" : "Statements are shown to those who have the token"].filter(Boolean).join(" · ");
+  byId("transactions").classList.toggle("bare", !state.has_statements);
+  writeRows("transactions", state.transactions.map((trx) => [
+    [trx.name], stateOf(trx), [trx.seconds === null ? "–" : secondsText(trx.seconds), "n"],
+    pinned(trx.view && trx.view.pinned_history, countText), pinned(trx.view && trx.view.pinned_bytes, bytesText),
+    [viewText(trx.view)], amount(trx.changes), amount(trx.rows_locked), amount(trx.tables_locked),
+    [trx.isolation], [trx.statement ?? "", "statement"]]), "None runs");
+}
+
+function stateOf(trx) {
+  if (trx.waited !== null) return [trx.state + ", " + waitText(trx.waited), "waits"];
+  return [trx.idle === null ? trx.state : "idle, " + secondsText(trx.idle)];
+}
+
+function viewText(view) {
+  if (!view) return "none";
+  return view.in_history_store ? "in the history store" : "purge waits for it";
+}
+
+const pinned = (value, text) => (value ? [text(value), "n pins"] : ["–", "n none"]);
+const amount = (value) => (value ? [countText(value), "n"] : ["–", "n none"]);
+
+// Cells stay the same elements, so that a selection in them and a focus near them stay, too.
 function writeRows(id, rows, none) {
-  const cells = (row) => row.map(([text, className]) => element("td", className, text));
-  const made = rows.map((row) => { const line = element("tr"); line.append(...cells(row)); return line; });
-  if (!made.length) {
-    const line = element("tr"), cell = element("td", "none", none);
-    cell.colSpan = 9;
-    line.append(cell);
-    made.push(line);
-  }
-  byId(id).tBodies[0].replaceChildren(...made);
+  const body = byId(id).tBodies[0];
+  const wanted = rows.length ? rows : [[[none, "none"]]];
+  while (body.rows.length > wanted.length) body.deleteRow(-1);
+  wanted.forEach((cells, n) => {
+    const line = body.rows[n] ?? body.insertRow();
+    while (line.cells.length > cells.length) line.deleteCell(-1);
+    cells.forEach(([text, className = ""], c) => {
+      const cell = line.cells[c] ?? line.insertCell();
+      cell.colSpan = cells.length > 1 ? 1 : 99;
+      if (cell.className !== className) cell.className = className;
+      // A long one scrolls in a box of its own.
+      const place = className === "statement" ? cell.firstElementChild ?? cell.appendChild(element("div")) : cell;
+      if (place.textContent !== text) place.textContent = text;
+    });
+  });
 }
 
 // ---- export ----
@@ -387,6 +425,9 @@ function togglePause() {
 function listen() {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(KEYS, event.key)) return;
+    // There the arrows scroll, if there is anything to scroll.
+    const box = event.target.closest(".scroll");
+    if (box && box.scrollWidth > box.clientWidth && event.key.startsWith("Arrow")) return;
     KEYS[event.key]();
     event.preventDefault();
   });

@@ -4,13 +4,16 @@
 // Steps of an axis of bytes, so that its numbers are round.
 const POWERS_OF_TWO = Array.from({ length: 50 }, (_, n) => 2 ** n);
 
+// Nothing is counted by halves.
+const WHOLE = [1, 2, 5].flatMap((n) => Array.from({ length: 15 }, (_, zeros) => n * 10 ** zeros)).sort((a, b) => a - b);
+
 const UNITS = {
-  count: { text: countText, axis: countText },
+  count: { text: countText, axis: countText, steps: WHOLE },
   rate: { text: (v) => countText(v) + "/s", axis: countText },
   bytes: { text: bytesText, axis: bytesText, steps: POWERS_OF_TWO },
   byteRate: { text: (v) => bytesText(v) + "/s", axis: bytesText, steps: POWERS_OF_TWO },
   percent: { text: (v) => (v > 99.9 && v < 100 ? v.toFixed(3) : v.toFixed(1)) + " %", axis: (v) => trimmed(v, 3) + " %" },
-  usec: { text: (v) => countText(v) + " µs", axis: countText },
+  usec: { text: (v) => countText(v) + " µs", axis: countText, steps: WHOLE },
   seconds: { text: secondsText, axis: secondsText },
 };
 
@@ -23,7 +26,8 @@ function countText(value) {
   if (size >= 1e9) return trimmed(value / 1e9, size >= 1e10 ? 1 : 2) + " G";
   if (size >= 1e6) return trimmed(value / 1e6, size >= 1e7 ? 1 : 2) + " M";
   if (size >= 1e4) return trimmed(value / 1e3, size >= 1e5 ? 0 : 1) + " k";
-  return trimmed(value, size >= 10 ? 0 : 2);
+  if (size >= 1e3) return value.toLocaleString("en", { maximumFractionDigits: 0 });
+  return trimmed(value, size >= 10 ? 0 : size >= 1 ? 1 : 2);
 }
 
 function bytesText(value) {

@@ -61,6 +61,10 @@ impl Access {
         })
     }
 
+    pub fn has_token(&self) -> bool {
+        self.keys.is_some()
+    }
+
     pub fn answer(&self, uri: &Uri, headers: &HeaderMap) -> Answer {
         if !is_ours(headers) {
             return Answer::WrongHost;

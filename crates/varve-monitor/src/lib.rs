@@ -21,7 +21,7 @@
 //! | `/metrics` | every metric of the engine, and what fails, in the text format of OpenMetrics (`openmetrics`) |
 //! | `/api/samples` | the samples since a number, as JSON, for the page (`samples`) |
 //! | `/api/samples.csv` | the samples of an interval, as CSV |
-//! | `/api/state` | what is now: a verdict in a sentence (`verdict`), undo tablespaces, lock waits (`state`) |
+//! | `/api/state` | what is now: a verdict in a sentence (`verdict`), transactions by what they pin (`transactions`), undo tablespaces, lock waits (`state`) |
 //!
 //! One thread does everything. It reads the metrics once a second, and adds nothing to what the engine's
 //! threads do. An hour of samples is kept: 3,600 times about 1.2 KiB, 4.3 MiB.
@@ -31,11 +31,13 @@
 //! - **MON-2** With a token nothing is answered without it, neither a file of the page (`access`).
 //! - **MON-3** No client takes more than its share: connections, the size of heads, how long a head and a
 //!   connection may take are bounded (`server`).
-//! - **MON-4** What comes from data, as names of tables and files, becomes text of the page and nothing
+//! - **MON-4** What comes from data, as names of tables and statements, becomes text of the page and nothing
 //!   else: the page sets `textContent`, its policy allows scripts of its own files only, and labels are
 //!   escaped (`page/page.js`, `openmetrics`).
 //! - **MON-5** Samples take bounded memory, whatever the time (`samples`).
 //! - **MON-6** When `stop` returns, nothing of the monitor has the database any more.
+//! - **MON-7** Texts of statements are for those who have the token: without one nobody is asked for them
+//!   (`server`, `transactions`).
 
 mod access;
 mod openmetrics;
@@ -44,6 +46,7 @@ mod samples;
 mod server;
 mod state;
 pub mod text;
+mod transactions;
 mod verdict;
 
 use std::net::{SocketAddr, TcpListener};
@@ -56,21 +59,27 @@ use crate::access::Access;
 use crate::server::Shared;
 
 pub use access::token_from_file;
+pub use transactions::{Session, Sessions};
 
 /// Where a monitor listens, and for whom.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MonitorOptions {
     /// A loopback address with a port: `127.0.0.1:3480`, `[::1]:3480`. Port 0: one that is free.
     pub address: String,
     /// What everybody has to show. Without it everybody on this machine may look.
     pub token: Option<String>,
+    /// Says what sessions are doing, for the list of transactions. Nobody is asked without a token (MON-7).
+    pub sessions: Option<Sessions>,
 }
 
 impl MonitorOptions {
     /// Without a token.
     pub fn new(address: impl Into<String>) -> MonitorOptions {
-        let (address, token) = (address.into(), None);
-        MonitorOptions { address, token }
+        MonitorOptions {
+            address: address.into(),
+            token: None,
+            sessions: None,
+        }
     }
 }
 
@@ -107,7 +116,7 @@ impl Monitor {
             tokio::net::TcpListener::from_std(listener).map_err(failed)?
         };
         let (stop, stopped) = oneshot::channel();
-        let shared = Shared::new(db.clone(), access);
+        let shared = Shared::new(db.clone(), access, options.sessions);
         let thread = std::thread::Builder::new()
             .name("varve-monitor".into())
             .spawn(move || {

@@ -65,10 +65,7 @@ pub fn answer<B>(shared: &Shared, request: &Request<B>) -> Reply {
             let text = openmetrics::text(&db.metrics(), &db.standing(), &db.undo_tablespaces());
             reply(StatusCode::OK, openmetrics::CONTENT_TYPE, text)
         }
-        "/api/state" => {
-            let state = state::json(&shared.db, &shared.samples());
-            reply(StatusCode::OK, JSON, state.to_string())
-        }
+        "/api/state" => reply(StatusCode::OK, JSON, state::json(shared).to_string()),
         "/api/samples" => or_refusal(samples(shared, request)),
         "/api/samples.csv" => or_refusal(csv(shared, request)),
         _ => reply(StatusCode::NOT_FOUND, TEXT, "There is nothing here.\n"),

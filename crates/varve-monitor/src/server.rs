@@ -20,6 +20,7 @@ use varve::Database;
 use crate::access::Access;
 use crate::routes;
 use crate::samples::{INTERVAL, Samples};
+use crate::transactions::Sessions;
 
 /// Who comes when there are so many is turned away.
 pub const MOST_CONNECTIONS: usize = 32;
@@ -37,16 +38,26 @@ pub struct Shared {
     pub db: Database,
     pub access: Access,
     samples: Mutex<Samples>,
+    sessions: Option<Sessions>,
 }
 
 impl Shared {
-    pub fn new(db: Database, access: Access) -> Shared {
+    pub fn new(db: Database, access: Access, sessions: Option<Sessions>) -> Shared {
         let samples = Mutex::new(Samples::new(SystemTime::now()));
+        let sessions = sessions.filter(|_| access.has_token());
         Shared {
             db,
             access,
             samples,
+            sessions,
         }
+    }
+
+    /// Who says what sessions are doing, if that may leave.
+    pub fn sessions(&self) -> Option<&Sessions> {
+        let sessions = self.sessions.as_ref();
+        assert!(sessions.is_none() || self.access.has_token(), "MON-7");
+        sessions
     }
 
     /// Only the monitor's thread takes it, so nobody ever waits here.

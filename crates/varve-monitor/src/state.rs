@@ -1,15 +1,21 @@
 //! What is now, as JSON for the page.
 
 use serde_json::{Value, json};
-use varve::{Database, Standing};
+use varve::Standing;
 
-use crate::samples::Samples;
+use crate::server::Shared;
+use crate::transactions;
 use crate::verdict::{self, Facts, verdict};
 
-pub fn json(db: &Database, samples: &Samples) -> Value {
+pub fn json(shared: &Shared) -> Value {
+    let db = &shared.db;
     let (standing, purge) = (db.standing(), db.purge_standing());
     let undo = db.undo_tablespaces();
-    let facts = Facts::new(&standing, &purge, samples);
+    let running = db.transactions();
+    let n_running = running.len();
+    let transactions = transactions::json(running, standing.oldest_view, shared.sessions());
+    let samples = shared.samples();
+    let facts = Facts::new(&standing, &purge, &samples);
     let findings = verdict(&facts)
         .into_iter()
         .map(|finding| json!({"level": finding.level.name(), "text": finding.text}));
@@ -36,6 +42,9 @@ pub fn json(db: &Database, samples: &Samples) -> Value {
         },
         "oldest_view": oldest_view(&standing),
         "purge_waits_for_view": standing.purge_waits_for.map(|view| view.0),
+        "transactions": transactions,
+        "transactions_running": n_running,
+        "has_statements": shared.sessions().is_some(),
         "lock_waits": lock_waits(&standing),
     })
 }

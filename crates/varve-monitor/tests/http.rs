@@ -3,10 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use varve::{ColumnType, Database, Isolation, Options, TableDef, values};
-use varve_monitor::{Monitor, MonitorOptions};
+use serde_json::json;
+use varve::{ColumnType, Database, HistoryOptions, Isolation, Options, Table, TableDef, values};
+use varve_monitor::{Monitor, MonitorOptions, Session};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -18,11 +21,15 @@ struct Bed {
 
 impl Bed {
     fn new(token: Option<&str>) -> Bed {
+        let mut options = MonitorOptions::new("127.0.0.1:0");
+        options.token = token.map(String::from);
+        Bed::with(options)
+    }
+
+    fn with(options: MonitorOptions) -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(dir.path(), Options::default()).unwrap();
-        let token = token.map(String::from);
-        let address = "127.0.0.1:0".into();
-        let monitor = Monitor::start(&db, MonitorOptions { address, token }).unwrap();
+        let monitor = Monitor::start(&db, options).unwrap();
         Bed {
             db,
             monitor,
@@ -53,9 +60,9 @@ impl Bed {
         ))
     }
 
-    /// The body of a good answer.
+    /// The body of a good answer, to who shows the token.
     fn body(&self, path: &str) -> String {
-        let answer = self.get(path, "");
+        let answer = self.get(path, &bearer(TOKEN));
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
         assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
         body.to_string()
@@ -69,6 +76,10 @@ impl Bed {
         self.monitor.stop();
         self.db.close().unwrap();
     }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -85,13 +96,15 @@ fn assert_status(answer: &str, status: u16) {
     assert!(answer.starts_with(&line), "{status} is due: {answer}");
 }
 
+fn table(db: &Database, name: &str) -> Table {
+    let def = TableDef::new(name).column("id", ColumnType::i64());
+    db.create_table(&def.primary(&["id"])).unwrap()
+}
+
 #[test]
 fn commits_show_in_samples_and_metrics() {
     let bed = Bed::new(None);
-    let def = TableDef::new("a/t")
-        .column("id", ColumnType::i64())
-        .primary(&["id"]);
-    let table = bed.db.create_table(&def).unwrap();
+    let table = table(&bed.db, "a/t");
     let commits = || {
         let status = bed.db.status().into_iter();
         status
@@ -140,10 +153,7 @@ fn commits_show_in_samples_and_metrics() {
 fn a_waiter_and_an_old_view_are_in_the_state() {
     let bed = Bed::new(None);
     // A name from data, as evil as they come.
-    let def = TableDef::new("a/<script>alert(1)")
-        .column("id", ColumnType::i64())
-        .primary(&["id"]);
-    let table = bed.db.create_table(&def).unwrap();
+    let table = table(&bed.db, "a/<script>alert(1)");
     let mut holder = bed.db.begin(Isolation::RepeatableRead);
     table.insert(&mut holder, values![1]).unwrap();
     std::thread::scope(|scope| {
@@ -168,7 +178,7 @@ fn a_waiter_and_an_old_view_are_in_the_state() {
             Err(varve::Error::DuplicateKey { .. })
         ));
     });
-    assert_eq!(bed.json("/api/state")["lock_waits"], serde_json::json!([]));
+    assert_eq!(bed.json("/api/state")["lock_waits"], json!([]));
     let mut reader = bed.db.begin(Isolation::RepeatableRead);
     table.range(&mut reader, 0, ..).unwrap().for_each(drop);
     let state = bed.json("/api/state");
@@ -181,6 +191,121 @@ fn a_waiter_and_an_old_view_are_in_the_state() {
     reader.commit().unwrap();
     drop(table);
     bed.end();
+}
+
+#[test]
+fn transactions_are_listed_by_what_they_pin() {
+    let bed = Bed::new(None);
+    assert_eq!(bed.json("/api/state")["transactions"], json!([]));
+    let mut history = HistoryOptions::default();
+    history.store = false;
+    bed.db.set_history_options(history).unwrap();
+    let table = table(&bed.db, "a/t");
+    let begin = |session, isolation| {
+        let mut trx = bed.db.begin(isolation);
+        trx.set_session(session);
+        trx
+    };
+    let mut writer = begin(9, Isolation::RepeatableRead);
+    table.insert(&mut writer, values![1]).unwrap();
+    writer.commit().unwrap();
+    let mut reader = begin(10, Isolation::RepeatableRead);
+    reader.take_snapshot();
+    let mut writer = begin(9, Isolation::RepeatableRead);
+    assert!(table.delete(&mut writer, values![1]).unwrap());
+    writer.commit().unwrap();
+    let mut writer = begin(11, Isolation::ReadCommitted);
+    for id in 2..5 {
+        table.insert(&mut writer, values![id]).unwrap();
+    }
+
+    let state = bed.json("/api/state");
+    assert_eq!(
+        (&state["transactions_running"], &state["has_statements"]),
+        (&json!(2), &json!(false))
+    );
+    let (first, second) = (&state["transactions"][0], &state["transactions"][1]);
+    assert_eq!(first["name"], "connection 10");
+    assert_eq!(first["isolation"], "repeatable read");
+    assert_eq!(first["seconds"], state["oldest_view"]["seconds"]);
+    let view = &first["view"];
+    assert_eq!(view["number"], state["purge_waits_for_view"]);
+    assert_eq!(
+        (&view["in_history_store"], &view["pinned_history"]),
+        (&json!(false), &json!(1))
+    );
+    assert_eq!(second["name"], "connection 11");
+    assert_eq!(second["number"], json!(writer.id().unwrap().0));
+    assert_eq!(
+        [&second["state"], &second["changes"], &second["connection"]],
+        [&json!("running"), &json!(3), &json!(11)]
+    );
+    for unknown in ["seconds", "waited", "view", "idle", "statement"] {
+        assert_eq!(second[unknown], json!(null), "{unknown}");
+    }
+    reader.commit().unwrap();
+    writer.commit().unwrap();
+    drop(table);
+    bed.end();
+}
+
+/// MON-7, MON-4.
+#[test]
+fn statements_are_for_those_who_have_the_token() {
+    const STATEMENT: &str = "SELECT '<script>alert(1)</script>', \"\u{e4}\"\n-- \0";
+    let asked = Arc::new(AtomicU32::new(0));
+    let options = |token: Option<&str>| {
+        let asked = asked.clone();
+        let mut options = MonitorOptions::new("127.0.0.1:0");
+        options.token = token.map(String::from);
+        options.sessions = Some(Arc::new(move |number| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            (number == 10).then(|| Session {
+                statement: STATEMENT.into(),
+                idle: Some(Duration::from_secs(70)),
+                active: Some(Duration::from_secs(90)),
+            })
+        }));
+        options
+    };
+    let state = |token: Option<&str>| {
+        let bed = Bed::with(options(token));
+        let transactions = [10, 11, 0].map(|session| {
+            let mut trx = bed.db.begin(Isolation::RepeatableRead);
+            trx.set_session(session);
+            trx
+        });
+        let (text, state) = (bed.body("/api/state"), bed.json("/api/state"));
+        if token.is_some() {
+            assert_status(&bed.get("/api/state", ""), 401);
+        }
+        for trx in transactions {
+            trx.rollback().unwrap();
+        }
+        bed.end();
+        (text, state)
+    };
+    let (text, open) = state(None);
+    assert!(!text.contains("alert"), "MON-7: {text}");
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "MON-7");
+    assert_eq!(open["has_statements"], false);
+    assert_eq!(open["transactions_running"], 3);
+    let (text, told) = state(Some(TOKEN));
+    assert_eq!(told["has_statements"], true);
+    assert_eq!(told["transactions"].as_array().unwrap().len(), 3);
+    for trx in told["transactions"].as_array().unwrap() {
+        let said = [&trx["statement"], &trx["idle"], &trx["seconds"]];
+        match trx["connection"].as_u64() {
+            Some(10) => assert_eq!(said, [&json!(STATEMENT), &json!(70), &json!(90)]),
+            _ => assert_eq!(said, [&json!(null); 3]),
+        }
+    }
+    // It is data of JSON, and no page by mistake.
+    assert!(
+        text.contains(r#"SELECT '<script>alert(1)</script>', \"ä\"\n-- \u0000"#),
+        "MON-4: {text}"
+    );
+    assert_eq!(asked.load(Ordering::Relaxed), 4, "two sessions, twice");
 }
 
 /// MON-4: whatever text gets into the page, it runs nothing.
@@ -266,8 +391,7 @@ fn a_token_opens_the_page_by_a_cookie() {
         assert_status(&answer, 401);
         assert!(!answer.contains("varve_commits"), "MON-2: {path}");
     }
-    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
-    assert_status(&bed.get("/metrics", &bearer), 200);
+    assert_status(&bed.get("/metrics", &bearer(TOKEN)), 200);
     assert_status(&bed.get("/?token=0123456789abcdeX", ""), 401);
     let lead = bed.get(&format!("/?token={TOKEN}"), "");
     assert_status(&lead, 303);
@@ -282,10 +406,8 @@ fn a_token_opens_the_page_by_a_cookie() {
     );
     let shown = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
     assert_status(&bed.get("/", &shown), 200);
-    let short = MonitorOptions {
-        address: "127.0.0.1:0".into(),
-        token: Some("short".into()),
-    };
+    let mut short = MonitorOptions::new("127.0.0.1:0");
+    short.token = Some("short".into());
     let why = Monitor::start(&bed.db, short).err().unwrap().to_string();
     assert!(
         why.contains("the monitor's token has 5 characters"),
