@@ -12,6 +12,7 @@
 #include "progress.h"
 #include "statistics.h"
 #include "sysvars.h"
+#include "transactions.h"
 
 #include "sql_show.h"
 
@@ -59,9 +60,13 @@ static void hide_own_directories()
 // A server without its monitor is better than none.
 static void start_monitor()
 {
-  const varve_monitor_options options= monitor_options();
+  // Of the monitor's thread.
+  static std::string statement;
+  varve_monitor_options options= monitor_options();
   if (!options.address)
     return;
+  options.activity= tell_activity;
+  options.activity_context= &statement;
   if (varve_monitor_start(db, &options, &monitor))
   {
     sql_print_error("VARVE: there is no monitor: varve_monitor_address=%s, varve_monitor_token_file=%s: %s", options.address,

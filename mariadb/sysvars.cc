@@ -745,7 +745,7 @@ void follow_table_definition_cache()
 
 varve_monitor_options monitor_options()
 {
-  return {unless_empty(monitor_address_value), unless_empty(monitor_token_value)};
+  return {unless_empty(monitor_address_value), unless_empty(monitor_token_value), nullptr, nullptr};
 }
 
 std::string data_directory()

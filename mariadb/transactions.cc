@@ -57,17 +57,28 @@ struct Telling
   ulonglong number;
 };
 
-my_bool add_connection(THD *thd, Telling *to)
+// Null if it is not to be told, or has not used the engine.
+Told_connection *add_activity(THD *thd, Telling *to)
 {
   if (to->number && to->number != thd->thread_id)
-    return 0;
-  mysql_mutex_lock(&thd->LOCK_thd_data);
-  const Session *session= Session::known(thd);
+    return nullptr;
   Told_connection *added= nullptr;
-  if (session)
+  mysql_mutex_lock(&thd->LOCK_thd_data);
+  if (const Session *session= Session::known(thd))
     added= &(to->told[thd->thread_id]= tell(thd, *session, microsecond_interval_timer()));
   mysql_mutex_unlock(&thd->LOCK_thd_data);
-  if (added)
+  return added;
+}
+
+my_bool tell_activity_of(THD *thd, Telling *to)
+{
+  add_activity(thd, to);
+  return 0;
+}
+
+my_bool add_connection(THD *thd, Telling *to)
+{
+  if (Told_connection *added= add_activity(thd, to))
   {
     // It takes the mutex itself. The list's own lock keeps the connection from going.
     char text[MOST_OF_STATEMENT * 2];
@@ -75,6 +86,28 @@ my_bool add_connection(THD *thd, Telling *to)
   }
   return 0;
 }
+
+// A client that says its texts are binary may mean anything.
+void to_utf8(const Statement_text &from, std::string *to)
+{
+  if (from.charset == &my_charset_bin)
+  {
+    *to= from.text;
+    return;
+  }
+  // No character takes more than four bytes.
+  to->resize(4 * from.text.size());
+  uint errors;
+  to->resize(my_convert(&(*to)[0], uint32(to->size()), &my_charset_utf8mb4_bin, from.text.data(),
+                        uint32(from.text.size()), from.charset, &errors));
+}
+
+// What mysys keeps of a thread that the server has not made.
+struct Mysys_thread
+{
+  Mysys_thread() { my_thread_init(); }
+  ~Mysys_thread() { my_thread_end(); }
+};
 
 }  // namespace
 
@@ -93,6 +126,22 @@ Told_connections told_connection(ulonglong number)
   Telling telling{{}, number};
   server_threads.iterate(add_connection, &telling);
   return telling.told;
+}
+
+bool tell_activity(void *statement, uint64_t number, varve_session_activity *out)
+{
+  // It goes when the thread ends, and that is before the monitor has stopped.
+  static thread_local Mysys_thread thread;
+  Telling telling{{}, number};
+  server_threads.iterate(tell_activity_of, &telling);
+  const auto found= telling.told.find(number);
+  if (found == telling.told.end())
+    return false;
+  const Told_connection &told= found->second;
+  std::string *const text= static_cast<std::string *>(statement);
+  to_utf8(told.statement, text);
+  *out= {text->data(), text->size(), told.active_us, told.is_idle, told.idle_us};
+  return true;
 }
 
 bool Session_texts::tell(ulonglong number, varve_session_text *out)

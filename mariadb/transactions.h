@@ -65,6 +65,10 @@ private:
 // A varve_session_fn over Session_texts.
 bool tell_session(void *texts, uint64_t number, varve_session_text *out);
 
+// For varve_monitor_options: what a connection is doing. Keeps the text, in UTF-8, in the std::string that
+// `statement` is. The monitor's thread calls it, which is no connection's.
+bool tell_activity(void *statement, uint64_t number, varve_session_activity *out);
+
 // Has the report of the deadlock that `thd` has met say what its members' connections were doing.
 void describe_deadlock();
 

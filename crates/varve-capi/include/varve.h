@@ -702,6 +702,19 @@ typedef void (*varve_foreign_key_fn)(void *context, const struct varve_foreign_k
 // this name as another one.
 typedef void (*varve_duplicate_fn)(void *context, const char *index, const struct varve_value *row);
 
+// What a session is doing.
+typedef struct varve_session_activity {
+  // The statement that runs, or of a session that is idle its last one: `statement_bytes` of UTF-8, of
+  // which about 1 KiB is shown. What is no UTF-8 is replaced. It need not outlive the next call.
+  const char *statement;
+  size_t statement_bytes;
+  // For so long its transaction runs.
+  uint64_t active_us;
+  // No statement runs, for so long.
+  bool is_idle;
+  uint64_t idle_us;
+} varve_session_activity;
+
 // Where a monitor listens, and for whom.
 typedef struct varve_monitor_options {
   // A loopback address with a port: `127.0.0.1:3480`, `[::1]:3480`. Port 0: one that is free.
@@ -709,6 +722,11 @@ typedef struct varve_monitor_options {
   // Optional. A file with the token that everybody has to show, 16 to 256 letters, digits, `-`, `.`, `_`
   // and `~`, which not everybody may read. Without it everybody on this machine may look.
   const char *token_file;
+  // Optional, with a context of its own: says what a session is doing, by the number that
+  // varve_txn_set_session was given. False: nothing is known of it. It is called in the monitor's thread,
+  // and only if there is a token.
+  bool (*activity)(void *context, uint64_t session, struct varve_session_activity *out);
+  void *activity_context;
 } varve_monitor_options;
 
 // Receives what writing the list and reading it in have come to, for a person to read, and when each ended,
