@@ -18,7 +18,9 @@ extern struct st_mysql_sys_var *system_variables[];
 template<auto set, typename T>
 void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
-  set(db, *static_cast<T *>(to)= *static_cast<const T *>(from));
+  const T value= *static_cast<const T *>(from);
+  *static_cast<T *>(to)= value;
+  set(db, value);
 }
 
 // Those of sysvars_locks.cc.
