@@ -343,6 +343,7 @@ ST_FIELD_INFO page_fields[]= {
 struct Index_name
 {
   std::string table, index;
+  uint space;
 };
 
 struct Page_rows
@@ -355,7 +356,7 @@ void note_names(void *to, const varve_stored_table *table)
 {
   auto *pages= static_cast<Page_rows *>(to);
   for (uint number= 0; number <= table->def.n_indexes; number++)
-    pages->names[table->index_ids[number]]= {table->def.name, Stored_index(table, number).name};
+    pages->names[table->index_ids[number]]= {table->def.name, Stored_index(table, number).name, table->space};
 }
 
 void add_page(void *to, const varve_pool_page *page)
@@ -364,7 +365,8 @@ void add_page(void *to, const varve_pool_page *page)
   Rows *rows= &pages->rows;
   const bool is_known= page->kind, is_of_index= page->index_id;
   const auto name= pages->names.find(page->index_id);
-  const bool is_named= name != pages->names.end();
+  // The history store has trees of the same numbers, in a space of its own.
+  const bool is_named= name != pages->names.end() && name->second.space == page->space;
   rows->set(0, page->block);
   rows->set(1, page->space);
   rows->set(2, page->page);

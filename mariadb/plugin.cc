@@ -162,7 +162,7 @@ static int deinit(void *)
     return 0;
   stop_monitor();
   stop_keeper();
-  if (!is_shutdown_fast())
+  if (!is_shutdown_fast() && !is_read_only())
     purge_everything();
   if (set_pool_dump_options())
     sql_print_warning("VARVE: %s", varve_last_error());

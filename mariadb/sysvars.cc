@@ -753,6 +753,11 @@ std::string data_directory()
   return data_home_dir && *data_home_dir ? data_home_dir : mysql_real_data_home;
 }
 
+bool is_read_only()
+{
+  return read_only_value || force_recovery >= 4;
+}
+
 bool is_shutdown_fast()
 {
   return fast_shutdown_mode != 0;

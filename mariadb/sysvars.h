@@ -51,6 +51,9 @@ std::string data_directory();
 // varve_monitor_address and varve_monitor_token_file; null where one is not given.
 varve_monitor_options monitor_options();
 
+// Nothing can be changed: varve_read_only, or varve_force_recovery from 4 on.
+bool is_read_only();
+
 // varve_fast_shutdown: whether to leave what is not purged to the next start.
 bool is_shutdown_fast();
 

@@ -172,10 +172,19 @@ static bool tell_member(void *to, uint64_t number, varve_session_text *out)
   return texts->tell(number, out);
 }
 
+// In pieces, at the ends of lines where there are any: the server cuts a message off at 1024 bytes.
 static void log_deadlock(void *, const char *text)
 {
-  if (prints_all_deadlocks())
-    sql_print_information("VARVE: a deadlock (varve_print_all_deadlocks): %s", text);
+  constexpr size_t MOST= 900;
+  if (!prints_all_deadlocks())
+    return;
+  for (std::string rest= text; !rest.empty();)
+  {
+    const size_t line= rest.rfind('\n', MOST);
+    const size_t length= rest.size() <= MOST || line == std::string::npos ? std::min(MOST, rest.size()) : line + 1;
+    sql_print_information("VARVE: a deadlock (varve_print_all_deadlocks): %s", rest.substr(0, length).c_str());
+    rest.erase(0, length);
+  }
 }
 
 void describe_deadlock()

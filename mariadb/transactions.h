@@ -69,7 +69,8 @@ bool tell_session(void *texts, uint64_t number, varve_session_text *out);
 // `statement` is. The monitor's thread calls it, which is no connection's.
 bool tell_activity(void *statement, uint64_t number, varve_session_activity *out);
 
-// Has the report of the deadlock that `thd` has met say what its members' connections were doing.
+// Has the reports of deadlocks say what their members' connections were doing, and the error log have them if
+// it is to.
 void describe_deadlock();
 
 }  // namespace varve_plugin

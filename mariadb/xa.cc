@@ -11,6 +11,7 @@
 
 #include "engine.h"
 #include "error_map.h"
+#include "sysvars.h"
 
 #include <algorithm>
 #include <vector>
@@ -37,6 +38,14 @@ void to_server(const varve_xid &xid, XID *out)
 {
   const char *parts= reinterpret_cast<const char *>(xid.parts);
   out->set(long(xid.format), parts, long(xid.global_len), parts + xid.global_len, long(xid.branch_len));
+}
+
+// A transaction of the server's, which its log decides about.
+bool is_servers_own(const varve_xid &xid)
+{
+  XID own;
+  to_server(xid, &own);
+  return own.get_my_xid() != 0;
 }
 
 int prepare(handlerton *, THD *thd, bool all)
@@ -96,6 +105,9 @@ int recover(handlerton *, XID *list, uint length)
       sql_print_error("VARVE: cannot list prepared transactions: %s", varve_last_error());
       return 0;
     }
+    // Nothing can be decided then, and the server would not start without having decided.
+    if (is_read_only())
+      left.erase(std::remove_if(left.begin(), left.end(), is_servers_own), left.end());
   }
   uint n= 0;
   for (; n < length && !left.empty(); n++, left.pop_back())

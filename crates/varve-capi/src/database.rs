@@ -196,7 +196,8 @@ pub struct varve_options {
     /// can be changed (VARVE_READ_ONLY), and no file is.
     pub force_recovery: u8,
     /// Nothing can be changed (VARVE_READ_ONLY), and no file is: what recovery has to do is done in memory,
-    /// and what had not ended by a crash is seen by nobody.
+    /// however much that is. What had not ended by a crash is not rolled back: plain reads do not see it, and
+    /// who wants to lock its rows waits in vain.
     pub read_only: bool,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
     pub create_if_missing: bool,

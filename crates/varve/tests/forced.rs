@@ -128,7 +128,10 @@ fn from_level_4_on_nothing_is_written() {
         assert_eq!(db.prepared(), prepared, "level {level}");
         let table = db.table("a/t").unwrap();
         let mut trx = db.begin(Isolation::RepeatableRead);
+        // Who would change it is refused at once, whoever has it locked.
         let locked = read(&mut trx, &table, 1, LockMode::Exclusive);
+        assert!(matches!(locked, Err(Error::ReadOnly { .. })), "{locked:?}");
+        let locked = read(&mut trx, &table, 1, LockMode::Shared);
         match level {
             4 => assert!(matches!(locked, Err(Error::LockWaitTimeout)), "{locked:?}"),
             _ => assert_eq!(locked.unwrap(), Some(77)),

@@ -66,10 +66,22 @@ impl Writers {
     }
 
     /// The first error of any.
-    pub fn stop(self) -> Result<()> {
+    pub fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        let mut threads = self.threads.into_iter();
+        let mut threads = std::mem::take(&mut self.threads).into_iter();
         threads.try_for_each(|thread| thread.join().expect("it does not panic"))
+    }
+}
+
+/// They are gone before the database's directory is.
+impl Drop for Writers {
+    fn drop(&mut self) {
+        // Whoever drops them has an error to tell already.
+        let _ = self.end();
     }
 }
 

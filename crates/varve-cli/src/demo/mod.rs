@@ -5,7 +5,7 @@
 mod load;
 mod report;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,10 +71,10 @@ pub fn run(args: &Args) -> Result<Outcome, String> {
 fn play(args: &Args, dir: &Path) -> Result<Outcome, String> {
     let failed = |e: varve::Error| e.to_string();
     let db = Database::open(dir, options()).map_err(failed)?;
-    println!("filling {} rows", text::count(args.rows));
-    let table = fill(&db, args.rows).map_err(failed)?;
     let monitor = Monitor::start(&db, MonitorOptions::new(&args.monitor)).map_err(failed)?;
-    println!("the monitor is at {}", monitor.url());
+    say(&format!("the monitor is at {}", monitor.url()));
+    say(&format!("filling {} rows", text::count(args.rows)));
+    let table = fill(&db, args.rows).map_err(failed)?;
     let stage = Stage {
         act: Mutex::new(ACTS[0].title),
         stop: AtomicBool::new(false),
@@ -104,9 +104,14 @@ fn play(args: &Args, dir: &Path) -> Result<Outcome, String> {
         played.join().expect("it does not panic").map_err(failed)
     });
     monitor.stop();
-    print!("{}", report(&played?));
+    say(&report(&played?));
     db.close().map_err(failed)?;
     Ok(Outcome::Clean)
+}
+
+/// Who reads no more is told no more.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
 /// What the player and the audience tell each other.
@@ -183,7 +188,7 @@ impl Play<'_> {
             }
             *self.stage.act.lock().expect("nobody panics with it") = act.title;
             if self.tells {
-                println!("{}", act.title);
+                say(act.title);
             }
             reports.push(self.act(act, length, &writers)?);
         }
@@ -213,7 +218,7 @@ impl Play<'_> {
                 caught_up = Some(begun.elapsed());
             }
             if self.tells && tenth % 10 == 9 {
-                println!("{}", seen.line());
+                say(&seen.line());
             }
         }
         let commits = (writers.commits() - commits) as f64 / begun.elapsed().as_secs_f64();

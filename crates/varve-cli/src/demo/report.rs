@@ -57,7 +57,9 @@ pub fn report(acts: &[ActReport]) -> String {
         ];
         row(&mut out, cells);
     }
-    let [.., before, last] = acts else { return out };
+    let [_, _, before, last] = acts else {
+        return out;
+    };
     if before.history < SHORT_HISTORY {
         return out;
     }

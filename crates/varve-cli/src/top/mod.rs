@@ -6,7 +6,7 @@ mod screen;
 mod series;
 mod tables;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,9 @@ pub fn run(args: &Args) -> Result<Outcome, String> {
     };
     let client = Client::new(&args.address, token);
     if args.once {
-        print!("{}", once(&client, args.size)?);
+        let screen = once(&client, args.size)?;
+        // Who reads no more wants no more.
+        let _ = io::stdout().lock().write_all(screen.as_bytes());
         return Ok(Outcome::Clean);
     }
     if !io::stdout().is_terminal() {
@@ -104,7 +106,11 @@ pub fn watch(
     next: &mut dyn FnMut() -> Option<Option<String>>,
 ) -> Result<bool, String> {
     let failed = |e: io::Error| format!("the terminal: {e}");
-    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let mut terminal = ratatui::try_init().map_err(|e| {
+        // It may have begun.
+        ratatui::restore();
+        failed(e)
+    })?;
     let ended = show(&mut terminal, client, next);
     ratatui::restore();
     ended.map_err(failed)

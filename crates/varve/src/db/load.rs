@@ -177,9 +177,10 @@ impl Loader<'_> {
             self.logger.clone(),
         );
         if self.options.is_read_only() {
-            core.refuse_changes(match self.options.force_recovery {
-                0 => "the database was opened with read_only; to change it, open it without".into(),
-                level => format!(
+            let level = self.options.force_recovery;
+            core.refuse_changes(match self.options.read_only {
+                true => "the database was opened with read_only; to change it, open it without".into(),
+                false => format!(
                     "the database was opened with force_recovery {level}; save what can be read, or open it with less than 4"
                 ),
             });

@@ -87,6 +87,10 @@ fn take_directory(
     options: &Options,
     logger: &Logger,
 ) -> Result<DataDir> {
+    let disk: Arc<dyn Disk> = match options.is_read_only() {
+        true => Arc::new(Overlay::locking(disk)),
+        false => disk,
+    };
     let may_create = options.create_if_missing && !options.is_read_only();
     if may_create && !disk.exists(&dir.join(CONTROL_FILE))? {
         create_directory(&*disk, dir)?;
@@ -109,10 +113,6 @@ fn take_directory(
             &format!("created a database in {}", dir.display()),
         );
     }
-    let disk: Arc<dyn Disk> = match options.is_read_only() {
-        true => Arc::new(Overlay::new(disk)),
-        false => disk,
-    };
     Ok(DataDir {
         disk,
         dir: dir.to_path_buf(),

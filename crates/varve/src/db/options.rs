@@ -131,8 +131,9 @@ pub struct Options {
     /// From 4 on nothing can be changed: everything that recovery does stays in memory, and the files are as
     /// they were.
     pub force_recovery: u8,
-    /// Nothing can be changed, and no file is: what recovery has to do is done in memory, and what had not
-    /// ended by a crash is not rolled back, but seen by nobody. For a copy on a medium that can't be written.
+    /// Nothing can be changed, and no file is: what recovery has to do is done in memory, however much that
+    /// is. What had not ended by a crash is not rolled back: plain reads do not see it, and who wants to lock
+    /// its rows waits in vain. For a copy on a medium that can't be written.
     pub read_only: bool,
     /// Create the database if the directory has none.
     pub create_if_missing: bool,

@@ -30,6 +30,8 @@ pub struct Overlay {
     below: Arc<dyn Disk>,
     /// Names that were used or changed. All others are as they are below.
     names: Mutex<BTreeMap<PathBuf, Name>>,
+    /// `Overlay::locking` has made it.
+    locks_below: bool,
 }
 
 #[derive(Clone)]
@@ -65,6 +67,15 @@ impl Overlay {
         Overlay {
             below,
             names: Mutex::default(),
+            locks_below: false,
+        }
+    }
+
+    /// As `new`; who locks a directory here keeps it from being changed where it lies.
+    pub fn locking(below: Arc<dyn Disk>) -> Overlay {
+        Overlay {
+            locks_below: true,
+            ..Overlay::new(below)
         }
     }
 
@@ -249,9 +260,12 @@ impl Disk for Overlay {
         u64::MAX
     }
 
-    /// Changes here concern no other process: see [`Overlay::lock_below`].
-    fn lock_dir(&self, _path: &Path) -> Result<DirLock> {
-        Ok(Box::new(()))
+    /// Changes here concern no other process; what is read may.
+    fn lock_dir(&self, path: &Path) -> Result<DirLock> {
+        match self.locks_below {
+            true => self.lock_below(path),
+            false => Ok(Box::new(())),
+        }
     }
 }
 

@@ -154,12 +154,16 @@ impl Disk for RealDisk {
 
     fn lock_dir(&self, path: &Path) -> Result<DirLock> {
         let lock_path = path.join(LOCK_FILE);
-        let opened = OpenOptions::new()
+        let mut opened = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&lock_path);
+        // On a medium that can't be written it is locked all the same.
+        if (opened.as_ref()).is_err_and(|e| e.kind() == io::ErrorKind::ReadOnlyFilesystem) {
+            opened = File::open(&lock_path);
+        }
         let file = fail("open", &lock_path, opened)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(LockedDir(file))),

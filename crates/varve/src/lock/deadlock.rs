@@ -26,7 +26,7 @@
 //! - **DEAD-5** While detection is off nobody is told to give up. Turning it on searches from every wait,
 //!   under the graph's mutex, so that with DEAD-1 no cycle is missed that came about before.
 //!
-//! Mutex order: graph, then a shard of queues, a shard of gaps, then an owner's `WaitSlot`. A thread that
+//! Mutex order: `describing`, graph, then a shard of queues, a shard of gaps, then an owner's `WaitSlot`. A thread that
 //! holds a shard's mutex never takes the graph's.
 //!
 //! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for
@@ -109,6 +109,9 @@ impl LockSys {
     /// DEAD-5. Cycles that have come about meanwhile are broken when it is turned on.
     pub fn set_detection(&self, on: bool) {
         let mut graph = self.graph.lock();
+        if graph.undetected != on {
+            return;
+        }
         graph.undetected = !on;
         let waiting: Vec<OwnerKey> = graph.waits.keys().copied().collect();
         for owner in waiting {

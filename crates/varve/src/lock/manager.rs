@@ -76,6 +76,8 @@ pub(super) struct LockSys {
     pub shards: Box<[CachePadded<ShardCell>]>,
     pub gaps: GapTable,
     pub graph: Mutex<Graph>,
+    /// Held by who describes deadlocks (`LockManager::describe_deadlocks`), before all others.
+    pub describing: Mutex<()>,
     pub counters: Counters,
     pub owners: Box<[Registry<OwnerKey>]>,
     /// Owners by transaction id.
@@ -154,6 +156,7 @@ impl LockManager {
                 shards: parts(SHARDS),
                 gaps: GapTable::new(),
                 graph: Mutex::default(),
+                describing: Mutex::default(),
                 counters: Counters::default(),
                 owners: parts(REGISTRIES),
                 trxs: parts(REGISTRIES),

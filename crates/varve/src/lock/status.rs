@@ -163,6 +163,8 @@ impl LockManager {
         describe: impl Fn(u64) -> Option<SessionText>,
     ) -> Vec<DeadlockReport> {
         let inner = &self.inner;
+        // Of two victims at the same time the second one waits until the first has described both deadlocks.
+        let _one_after_the_other = inner.describing.lock();
         let mut reports = Vec::from(std::mem::take(&mut inner.graph.lock().untold));
         let members = reports.iter_mut().flat_map(|report| &mut report.members);
         for member in members.filter(|m| m.owner.session != 0) {

@@ -347,6 +347,10 @@ impl Transaction {
             return Ok(());
         }
         self.check_active()?;
+        // Nobody waits for what will be refused.
+        if matches!(mode, TableMode::IntentionExclusive | TableMode::Exclusive) {
+            self.core.check_writable()?;
+        }
         let is_whole = matches!(mode, TableMode::Shared | TableMode::Exclusive);
         // Relaxed: it is set before anybody uses the database.
         if is_whole && self.core.any_table_may_be_changed.load(Ordering::Relaxed) {
