@@ -140,10 +140,16 @@ function rangeOf(plot) {
   };
 }
 
+// Between two times of an axis. Those of less than a minute have seconds, and take more room.
+function timeSpace(u, axis, from, to, pixels) {
+  const halfMinute = (30 * pixels) / (to - from);
+  return halfMinute >= 64 ? 64 : Math.max(44, halfMinute + 1);
+}
+
 function axesOf(plot, scales) {
   const text = { stroke: color("--muted"), font: "11px system-ui, sans-serif" };
   const lines = { stroke: color("--grid"), width: 1 };
-  const x = { ...text, grid: { show: false }, ticks: { show: false }, space: 48, size: 24,
+  const x = { ...text, grid: { show: false }, ticks: { show: false }, space: timeSpace, size: 24,
     values: (u, splits, n, space, step) => splits.map((s) => clock(s, step < 60)) };
   const y = scales.map((unit, n) => ({ ...text, scale: unit, side: n ? 1 : 3, size: 58, gap: 4,
     grid: { ...lines, show: n === 0 }, ticks: { show: false }, space: 32, incrs: UNITS[unit].steps,
@@ -187,7 +193,7 @@ function makePlot(card) {
   }));
   const options = {
     width: card.place.clientWidth, height: 170,
-    padding: [8, scales.length > 1 ? 0 : 10, 0, 0],
+    padding: [8, scales.length > 1 ? 0 : 20, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "time" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 },
       bind: { dblclick: () => null } },

@@ -197,8 +197,10 @@ fn a_waiter_and_an_old_view_are_in_the_state() {
 fn transactions_are_listed_by_what_they_pin() {
     let bed = Bed::new(None);
     assert_eq!(bed.json("/api/state")["transactions"], json!([]));
-    let mut history = HistoryOptions::default();
-    history.store = false;
+    let history = HistoryOptions {
+        store: false,
+        ..HistoryOptions::default()
+    };
     bed.db.set_history_options(history).unwrap();
     let table = table(&bed.db, "a/t");
     let begin = |session, isolation| {

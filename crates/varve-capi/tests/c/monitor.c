@@ -1,5 +1,5 @@
-// monitor.c: a monitor comes and goes; addresses, ports and tokens that can't be used are refused; what sessions
-// are doing is told to those who have the token.
+// monitor.c: a monitor comes and goes; addresses, ports and tokens that can't be used are refused; what
+// sessions are doing is told to those who have the token.
 
 #define _POSIX_C_SOURCE 200809L  // dprintf
 
