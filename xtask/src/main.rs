@@ -6,6 +6,8 @@
 //! | `programs` | cargo's test programs, several at a time |
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `suites`, `hermitage`, `soak` | the tests |
 //! | `app_suites` | the tests of application frameworks |
+//! | `monitor` | the monitor's page in a browser |
+//! | `cached` | what is fetched once |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //!
 //! `stress`, `random-sql` and `bench` are programs of their own (`varve-stress`, `varve-random`,
@@ -15,10 +17,12 @@
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
 
 mod app_suites;
+mod cached;
 mod engine_suite;
 mod fuzz;
 mod hermitage;
 mod listed;
+mod monitor;
 mod mtr;
 mod nightly;
 mod programs;
@@ -64,6 +68,8 @@ enum Task {
     EngineSuite(engine_suite::EngineSuiteArgs),
     /// Run MariaDB's suites with Varve as default engine, and compare with InnoDB
     Suites(suites::SuitesArgs),
+    /// Look at the monitor's page with a browser
+    Monitor(monitor::MonitorArgs),
     /// Run the tests of an application framework with Varve and with InnoDB, and compare
     AppSuite(app_suites::AppSuiteArgs),
     /// Kill a server and a program under load again and again, and check what they kept
@@ -109,6 +115,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Mtr(args) => return mtr::run(workspace, &args),
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
         Task::Suites(args) => return suites::run(workspace, &args),
+        Task::Monitor(args) => monitor::run(workspace, &args)?,
         Task::AppSuite(args) => return app_suites::run(workspace, &args),
         Task::Stress(_) => become_program(workspace, "varve-stress")?,
         Task::Soak(args) => return soak::run(workspace, &args),

@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 
 use crate::engine_suite;
 use crate::hermitage;
+use crate::monitor;
 use crate::mtr::{self, Count};
 use crate::programs;
 use crate::suites;
@@ -74,10 +75,11 @@ const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
     loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
 })];
 
-const SLOW: [Step; 11] = [
+const SLOW: [Step; 12] = [
     ("interleavings (loom)", |workspace| {
         loom_tests(workspace, &[])
     }),
+    ("the monitor in a browser", monitor::run_suite),
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
@@ -137,8 +139,12 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
 }
 
 fn line(name: &str, count: &Count, time: Duration) -> String {
+    let skipped = match count.skipped {
+        0 => String::new(),
+        n => format!("  {n} skipped"),
+    };
     format!(
-        "{name:<32} {:>5} passed {:>3} failed {:>7.1} s",
+        "{name:<32} {:>5} passed {:>3} failed {:>7.1} s{skipped}",
         count.passed,
         count.failed,
         time.as_secs_f64()

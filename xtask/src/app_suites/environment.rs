@@ -1,15 +1,13 @@
-//! What the tests of an application need: made once in the cache, whole or not at all, and shared by
-//! checkouts.
+//! What the tests of an application need, made once in the cache.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rustix::fs::{FlockOperation, flock};
 use varve_testbed::prefix::Prefix;
-use varve_testbed::workspace::{Workspace, cache_dir, remove_dir};
+use varve_testbed::workspace::Workspace;
 
 use super::application::Application;
+use crate::cached::made_once;
 
 pub struct Environment {
     /// What `Application::make` has filled.
@@ -24,25 +22,9 @@ pub fn ensure(
     prefix: &Prefix,
 ) -> Result<Environment> {
     let name = application.name();
-    let apps = cache_dir()?.join("apps");
-    fs::create_dir_all(&apps)?;
-    let dir = apps.join(name);
-    let lock = fs::File::create(apps.join(format!("{name}.lock")))?;
-    flock(&lock, FlockOperation::LockExclusive)?;
-    let wanted = application.versions();
-    let mark = dir.join("VERSIONS");
-    if fs::read_to_string(&mark).ok().as_ref() != Some(&wanted) {
-        eprintln!(
-            "Fetching what the tests of {name} need into {} (once)",
-            dir.display()
-        );
-        remove_dir(&dir)?;
-        fs::create_dir_all(&dir)?;
-        application
-            .make(&dir, prefix)
-            .with_context(|| format!("the tests of {name} could not be set up"))?;
-        fs::write(&mark, wanted)?;
-    }
+    let make = |dir: &Path| application.make(dir, prefix);
+    let dir = made_once(name, &application.versions(), make)
+        .with_context(|| format!("the tests of {name} could not be set up"))?;
     Ok(Environment {
         dir,
         own: workspace.root.join("xtask/src/app_suites"),
