@@ -181,7 +181,8 @@ static void log_deadlock(void *, const char *text)
   for (std::string rest= text; !rest.empty();)
   {
     const size_t line= rest.rfind('\n', MOST);
-    const size_t length= rest.size() <= MOST || line == std::string::npos ? std::min(MOST, rest.size()) : line + 1;
+    const bool is_cut= rest.size() > MOST && line != std::string::npos;
+    const size_t length= is_cut ? line + 1 : std::min(MOST, rest.size());
     sql_print_information("VARVE: a deadlock (varve_print_all_deadlocks): %s", rest.substr(0, length).c_str());
     rest.erase(0, length);
   }

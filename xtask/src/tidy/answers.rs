@@ -1,7 +1,8 @@
 //! What a test of the server finds out for a page of the documentation is on that page.
 //!
 //! One test's result has rows of a table in Markdown: the page has them too, in their order, as one table.
-//! Another's has names of InnoDB's that have no counterpart: the page has a reason for each, and for no others.
+//! Another's has names of InnoDB's that have no counterpart: the page has a reason for each, and for no
+//! others.
 
 use std::collections::BTreeSet;
 
