@@ -679,8 +679,9 @@ typedef struct varve_options {
   // 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
   // can be changed (VARVE_READ_ONLY), and no file is.
   uint8_t force_recovery;
-  // Nothing can be changed (VARVE_READ_ONLY), and no file is: what recovery has to do is done in memory, and
-  // what had not ended by a crash is seen by nobody.
+  // Nothing can be changed (VARVE_READ_ONLY), and no file is: what recovery has to do is done in memory,
+  // however much that is. What had not ended by a crash is not rolled back: plain reads do not see it, and
+  // who wants to lock its rows waits in vain.
   bool read_only;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
   bool create_if_missing;
@@ -1569,8 +1570,8 @@ enum varve_code varve_table_check(const struct varve_table *table,
 // chooses. From its next transaction on.
 void varve_txn_set_session(const struct varve_txn *txn, uint64_t session);
 
-// How many microseconds this session's transaction has waited for locks since this was asked for last, or since
-// it began.
+// How many microseconds this session's transaction has waited for locks since this was asked for last, or
+// since it began.
 uint64_t varve_txn_take_lock_wait_us(const struct varve_txn *txn);
 
 // Hands every running transaction to `each`, those of the engine itself included.
