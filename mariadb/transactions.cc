@@ -176,8 +176,6 @@ static bool tell_member(void *to, uint64_t number, varve_session_text *out)
 static void log_deadlock(void *, const char *text)
 {
   constexpr size_t MOST= 900;
-  if (!prints_all_deadlocks())
-    return;
   for (std::string rest= text; !rest.empty();)
   {
     const size_t line= rest.rfind('\n', MOST);
@@ -191,7 +189,8 @@ static void log_deadlock(void *, const char *text)
 void describe_deadlock()
 {
   Session_texts texts({});
-  varve_db_describe_deadlocks(db, tell_member, &texts, log_deadlock, nullptr);
+  const auto each= prints_all_deadlocks() ? log_deadlock : nullptr;
+  varve_db_describe_deadlocks(db, tell_member, &texts, each, nullptr);
 }
 
 namespace {

@@ -1592,11 +1592,11 @@ enum varve_code varve_db_report(const struct varve_db *db,
 
 // Has the reports of deadlocks say what the sessions of their members were doing. To be called by who got
 // VARVE_DEADLOCK, before it rolls back: until then the others wait for it. `each` gets those reports, of the
-// newest 64 deadlocks if nobody has asked for long.
+// newest 64 deadlocks if nobody has asked for long; NULL: nobody wants them.
 enum varve_code varve_db_describe_deadlocks(const struct varve_db *db,
                                             varve_session_fn session,
                                             void *sessions,
-                                            varve_text_fn each,
+                                            void (*each)(void *context, const char *text),
                                             void *context);
 
 // Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of

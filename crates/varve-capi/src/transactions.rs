@@ -294,13 +294,13 @@ pub unsafe extern "C" fn varve_db_report(
 
 /// Has the reports of deadlocks say what the sessions of their members were doing. To be called by who got
 /// VARVE_DEADLOCK, before it rolls back: until then the others wait for it. `each` gets those reports, of the
-/// newest 64 deadlocks if nobody has asked for long.
+/// newest 64 deadlocks if nobody has asked for long; NULL: nobody wants them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_describe_deadlocks(
     db: *const varve_db,
     session: varve_session_fn,
     sessions: *mut c_void,
-    each: varve_text_fn,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, text: *const c_char)>,
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
@@ -308,9 +308,12 @@ pub unsafe extern "C" fn varve_db_describe_deadlocks(
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let describe = |number| unsafe { text_of(session, sessions, number) };
-        for text in db.0.describe_deadlocks(describe) {
-            // SAFETY: CAPI-2.
-            unsafe { tell(each, context, &text) };
+        let reports = db.0.describe_deadlocks(describe);
+        if let Some(each) = each {
+            for text in reports {
+                // SAFETY: CAPI-2.
+                unsafe { tell(each, context, &text) };
+            }
         }
         Ok(VARVE_OK)
     })

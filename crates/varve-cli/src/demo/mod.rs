@@ -7,8 +7,7 @@ mod report;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -76,29 +75,27 @@ fn play(args: &Args, dir: &Path) -> Result<Outcome, String> {
     say(&format!("filling {} rows", text::count(args.rows)));
     let table = fill(&db, args.rows).map_err(failed)?;
     let stage = Stage {
-        act: Mutex::new(ACTS[0].title),
+        act: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
-        ended: AtomicBool::new(false),
     };
     let shows = !args.plain && io::stdout().is_terminal();
     let played = thread::scope(|scope| {
-        let played = scope.spawn(|| {
-            let (db, table, stage) = (&db, &table, &stage);
-            let play = Play {
-                db,
-                table,
-                stage,
-                tells: !shows,
-            };
-            let acts = play.acts(args);
-            stage.ended.store(true, Ordering::Release);
-            acts
-        });
+        let (db, table, stage) = (&db, &table, &stage);
+        let tells = !shows;
+        let play = Play {
+            db,
+            table,
+            stage,
+            tells,
+        };
+        let played = scope.spawn(move || play.acts(args));
         if shows {
             let client = top::client::Client::new(&monitor.address().to_string(), None);
-            let watched = top::watch(&client, &mut || stage.note());
+            let title = || Some(ACTS[stage.act.load(Ordering::Relaxed)].title.into());
+            let mut next = || (!played.is_finished()).then(title);
+            let watched = top::watch(&client, &mut next);
             // Who has seen enough gets the report of what was played.
-            stage.stop.store(true, Ordering::Release);
+            stage.stop.store(true, Ordering::Relaxed);
             watched?;
         }
         played.join().expect("it does not panic").map_err(failed)
@@ -114,24 +111,17 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// What the player and the audience tell each other.
+/// What the player and the audience tell each other. Relaxed: a number and a flag, each for itself.
 struct Stage {
-    act: Mutex<&'static str>,
-    /// The audience has had enough. Release and Acquire as with `ended`: a flag alone, but rarely read.
+    /// Which of `ACTS` is played.
+    act: AtomicUsize,
+    /// The audience has had enough.
     stop: AtomicBool,
-    /// The player has finished.
-    ended: AtomicBool,
 }
 
 impl Stage {
-    fn note(&self) -> Option<Option<String>> {
-        let act = *self.act.lock().expect("nobody panics with it");
-        let is_over = self.ended.load(Ordering::Acquire);
-        (!is_over).then(|| Some(act.to_string()))
-    }
-
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
+        self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -182,11 +172,11 @@ impl Play<'_> {
         let writers = Writers::start(self.db, self.table, args.rows, args.writers);
         let length = Duration::from_secs(args.seconds) / ACTS.len() as u32;
         let mut reports = Vec::new();
-        for act in &ACTS {
+        for (number, act) in ACTS.iter().enumerate() {
             if self.stage.is_stopped() {
                 break;
             }
-            *self.stage.act.lock().expect("nobody panics with it") = act.title;
+            self.stage.act.store(number, Ordering::Relaxed);
             if self.tells {
                 say(act.title);
             }

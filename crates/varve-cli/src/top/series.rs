@@ -1,6 +1,6 @@
 //! The last minutes of a monitor's samples.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ const COLUMNS: &[&str] = &[
 
 struct Sample {
     at: f64,
-    /// In the order of `Series::columns`.
+    /// Where `Series::columns` says.
     values: Box<[f64]>,
 }
 
@@ -62,7 +62,8 @@ pub struct Series {
     /// Another one after the monitor was started again, when its numbers begin anew.
     begun: u64,
     next: u64,
-    columns: Vec<String>,
+    /// Where each is in a sample.
+    columns: HashMap<String, usize>,
     samples: VecDeque<Sample>,
 }
 
@@ -87,7 +88,8 @@ impl Series {
         }
         self.next = got["next"].as_u64().unwrap_or(0);
         let texts = |value: &Value| value.as_str().unwrap_or_default().to_string();
-        self.columns = list(&got["columns"]).iter().map(texts).collect();
+        let columns = list(&got["columns"]).iter().map(texts);
+        self.columns = columns.zip(0..).collect();
         for row in list(&got["rows"]) {
             let numbers = list(row).iter().map(|n| n.as_f64().unwrap_or(0.0));
             let numbers: Vec<f64> = numbers.collect();
@@ -146,8 +148,8 @@ impl Series {
     }
 
     fn one(&self, column: &str, at: usize) -> Option<f64> {
-        let n = self.columns.iter().position(|name| name == column)?;
-        self.samples.get(at)?.values.get(n).copied()
+        let n = self.columns.get(column)?;
+        self.samples.get(at)?.values.get(*n).copied()
     }
 }
 

@@ -277,11 +277,11 @@ impl Session<'_, '_> {
             unsafe { out.write(said) };
             n % 2 == 1
         }
-        let each = text;
         // SAFETY: as for `run`.
         unsafe {
             ok(varve_db_transactions(self.db, transaction, null_mut()));
             ok(varve_db_lock_waits(self.db, wait, null_mut()));
+            let each = (self.input.below(2) == 0).then_some(text);
             ok(varve_db_describe_deadlocks(
                 self.db,
                 session,

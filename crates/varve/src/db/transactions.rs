@@ -111,15 +111,15 @@ impl Database {
 
     /// Has the reports of deadlocks say what their members' sessions were doing, by their numbers. To be
     /// called by who got [`Error::Deadlock`](crate::Error::Deadlock), before it rolls back: until then the
-    /// others wait for it. Returns the reports of those deadlocks, a text for each; of the newest 64, if
-    /// nobody has asked for long.
-    pub fn describe_deadlocks(&self, session: impl Fn(u64) -> Option<SessionText>) -> Vec<String> {
+    /// others wait for it. Returns the reports of those deadlocks, a text for each, which is written as it is
+    /// taken; of the newest 64, if nobody has asked for long.
+    pub fn describe_deadlocks(
+        &self,
+        session: impl Fn(u64) -> Option<SessionText>,
+    ) -> impl Iterator<Item = String> {
         let core = &self.inner.core;
-        let reports = core.locks.describe_deadlocks(session);
-        let texts = reports.iter();
-        texts
-            .map(|report| report::of_deadlock(core, report))
-            .collect()
+        let reports = core.locks.describe_deadlocks(session).into_iter();
+        reports.map(|report| report::of_deadlock(core, &report))
     }
 
     /// Whether deadlocks are looked for when a wait for a lock begins; they are unless this says otherwise.

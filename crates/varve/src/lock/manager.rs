@@ -349,7 +349,13 @@ impl TrxLocks {
 
     /// How long it has waited for locks since this was asked for last, or since it began.
     pub fn take_waited(&self) -> Duration {
-        Duration::from_micros(self.owner.waited_us.swap(0, Ordering::Relaxed))
+        let waited = &self.owner.waited_us;
+        let us = waited.load(Ordering::Relaxed);
+        // Nearly always: no line is written.
+        if us > 0 {
+            waited.store(0, Ordering::Relaxed);
+        }
+        Duration::from_micros(us)
     }
 
     /// Of a deadlock's members one whose transaction is not spared is rolled back, if there is one.
