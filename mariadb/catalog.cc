@@ -359,7 +359,7 @@ void note_names(void *to, const varve_stored_table *table)
     pages->names[table->index_ids[number]]= {table->def.name, Stored_index(table, number).name, table->space};
 }
 
-void add_page(void *to, const varve_pool_page *page)
+bool add_page(void *to, const varve_pool_page *page)
 {
   auto *pages= static_cast<Page_rows *>(to);
   Rows *rows= &pages->rows;
@@ -383,6 +383,7 @@ void add_page(void *to, const varve_pool_page *page)
   rows->set_if(is_of_index, 13, page->index_id);
   rows->set_if(is_of_index, 14, page->level);
   rows->add();
+  return !rows->failed && !thd_killed(rows->thd);
 }
 
 int fill_pages(THD *thd, TABLE_LIST *tables, COND *)

@@ -514,8 +514,8 @@ typedef struct varve_pool_page {
   uint64_t record_bytes;
 } varve_pool_page;
 
-// Receives one page.
-typedef void (*varve_pool_page_fn)(void *context, const struct varve_pool_page *page);
+// Receives one page. False: it wants no more.
+typedef bool (*varve_pool_page_fn)(void *context, const struct varve_pool_page *page);
 
 // One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them;
 // none mean no limit on this side.
@@ -953,8 +953,8 @@ uint32_t varve_db_page_bytes(const struct varve_db *db);
 // of the history store.
 enum varve_code varve_db_own_tablespaces(const struct varve_db *db, varve_tablespace_fn each, void *context);
 
-// Hands every page that is in the buffer pool to `each`. Each is looked at for a moment, and nobody waited
-// for.
+// Hands every page that is in the buffer pool to `each`, until that says false. Each is looked at for a
+// moment, and nobody waited for.
 enum varve_code varve_db_pool_pages(const struct varve_db *db, varve_pool_page_fn each, void *context);
 
 // Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.

@@ -203,12 +203,12 @@ pub struct varve_pool_page {
     pub record_bytes: u64,
 }
 
-/// Receives one page.
+/// Receives one page. False: it wants no more.
 pub type varve_pool_page_fn =
-    unsafe extern "C" fn(context: *mut c_void, page: *const varve_pool_page);
+    unsafe extern "C" fn(context: *mut c_void, page: *const varve_pool_page) -> bool;
 
-/// Hands every page that is in the buffer pool to `each`. Each is looked at for a moment, and nobody waited
-/// for.
+/// Hands every page that is in the buffer pool to `each`, until that says false. Each is looked at for a
+/// moment, and nobody waited for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_pool_pages(
     db: *const varve_db,

@@ -90,6 +90,12 @@ const LOOKED_AT: [i64; 6] = [0, 1, 2, 3, 4, ROWS];
 const COMMITTED: [Option<i64>; 6] = [Some(0), Some(0), Some(0), Some(0), Some(79), None];
 const NEWEST: [Option<i64>; 6] = [Some(0), Some(77), None, Some(78), Some(79), Some(5)];
 
+fn status_of(db: &Database, wanted: &str) -> u64 {
+    let status = db.status();
+    let found = status.iter().find(|(name, _)| *name == wanted);
+    found.expect("there is one").1
+}
+
 /// Whoever wants to change anything is told that `because` of this he can't.
 fn check_refusals(db: &Database, because: &str) {
     let table = db.table("a/t").unwrap();
@@ -163,6 +169,8 @@ fn a_database_that_is_only_read_is_not_written() {
         assert_eq!(all_versions(&db, &LOOKED_AT), COMMITTED);
         check_refusals(&db, "read_only");
         assert_eq!(db.prepared(), [xid()]);
+        assert!(db.wait_for_recovery(Duration::from_secs(60)));
+        assert_eq!(status_of(&db, "recovery_transactions_left"), 0);
         db.close().unwrap();
         assert_eq!(disk.journal().len(), 0);
         let db = force(&disk, 0).unwrap();

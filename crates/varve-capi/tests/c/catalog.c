@@ -58,12 +58,13 @@ static void see_tablespace(void *context, const varve_tablespace *tablespace)
   CHECK(*tablespace->path && !strstr(tablespace->path, "parent"));
 }
 
-static void see_page(void *context, const varve_pool_page *page)
+static bool see_page(void *context, const varve_pool_page *page)
 {
   CHECK(page->kind ? *page->kind : !page->newest_change && !page->records);
   CHECK(!page->oldest_change || page->dirty);
   if (page->kind && page->index_id)
     ++*(int *) context;
+  return true;
 }
 
 static void create(void)

@@ -55,9 +55,9 @@ impl PageContent {
 }
 
 impl BufferPool {
-    /// Hands every page in the pool to `each`, in the order of the frames. A page is latched for a moment, if
-    /// nobody is in the way: nothing is waited for. The caller has none latched.
-    pub fn each_page(&self, each: &mut dyn FnMut(PooledPage)) {
+    /// Hands every page in the pool to `each`, in the order of the frames, until that says false. A page is
+    /// latched for a moment, if nobody is in the way: nothing is waited for. The caller has none latched.
+    pub fn each_page(&self, each: &mut dyn FnMut(PooledPage) -> bool) {
         for (frame, f) in self.frames.iter().enumerate() {
             if f.page.load(Relaxed) == NO_PAGE_ID {
                 continue;
@@ -81,7 +81,9 @@ impl BufferPool {
                 content: page.as_deref().map(PageContent::of),
             };
             drop(page);
-            each(seen);
+            if !each(seen) {
+                return;
+            }
         }
     }
 }
@@ -102,7 +104,10 @@ mod tests {
         drop(pool.shared(id(2)).unwrap());
         let pages = || {
             let mut pages = Vec::new();
-            pool.each_page(&mut |page| pages.push(page));
+            pool.each_page(&mut |page| {
+                pages.push(page);
+                true
+            });
             pages.sort_by_key(|page| page.id.no);
             pages
         };

@@ -35,9 +35,9 @@ impl Database {
         self.inner.core.undo.env.pool.page_size()
     }
 
-    /// Hands every page that is in the buffer pool to `each`. Each is looked at for a moment, without waiting
-    /// for anybody.
-    pub fn pool_pages(&self, each: &mut dyn FnMut(PooledPage)) {
+    /// Hands every page that is in the buffer pool to `each`, until that says false. Each is looked at for a
+    /// moment, without waiting for anybody.
+    pub fn pool_pages(&self, each: &mut dyn FnMut(PooledPage) -> bool) {
         self.inner.core.undo.env.pool.each_page(each);
     }
 

@@ -142,11 +142,14 @@ impl Recovery {
         rest: PendingRecovery,
         threads: usize,
     ) -> Result<Arc<Recovery>> {
-        let changes: u64 = rest.losers.iter().map(Transaction::next_undo_no).sum();
+        let rolled_back = rest.losers.iter().filter(|_| rest.rolls_back);
+        let changes: u64 = rolled_back.map(Transaction::next_undo_no).sum();
         let map = rest.map;
+        // What is only read is brought up to date as it is used, and the rest stays as it is.
+        let is_left = core.is_read_only();
         let ended = Ended {
             settled: map.is_none(),
-            pages: map.is_none(),
+            pages: map.is_none() || is_left,
             transactions: rest.losers.is_empty() || !rest.rolls_back,
             files: rest.comparison.is_none(),
             leftovers: true,
@@ -158,7 +161,10 @@ impl Recovery {
             redo_bytes: rest.redo_bytes,
             memory_bytes: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
-            pages: map.as_ref().map_or(0, |map| map.left()),
+            pages: map
+                .as_ref()
+                .filter(|_| !is_left)
+                .map_or(0, |map| map.left()),
             hold: Mutex::new(
                 rest.hold
                     .filter(|_| map.is_some() || rest.comparison.is_some()),
@@ -170,7 +176,10 @@ impl Recovery {
             passes_over_damage: rest.passes_over_damage,
             changes,
             changes_left: AtomicU64::new(changes),
-            transactions_left: AtomicU64::new(rest.losers.len() as u64),
+            transactions_left: AtomicU64::new(match rest.rolls_back {
+                true => rest.losers.len() as u64,
+                false => 0,
+            }),
             stop: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             ended: Mutex::new(ended),
@@ -248,7 +257,8 @@ impl Recovery {
         let shared = &self.shared;
         let map = shared.map.lock().clone();
         map.iter().for_each(|map| shared.count_bytes(map));
-        let pages_left = map.map_or(0, |map| map.left());
+        let is_left = shared.core.is_read_only();
+        let pages_left = map.filter(|_| !is_left).map_or(0, |map| map.left());
         let changes_left = shared.changes_left.load(Relaxed);
         let elapsed = shared.begun.elapsed().as_secs_f64();
         let seconds = |left: u64, all: u64| match all - left.min(all) {

@@ -1,5 +1,6 @@
 //! What transactions, purge, recovery and DDL of one database share.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use super::purge_pause::PurgePause;
 use super::purge_progress::PurgeProgress;
 use super::settings::{DynamicSettings, FlushLog, PurgeOptions};
 use super::sys::TxnSys;
+use super::told::Told;
 
 /// How urgent a message for the administrator is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,6 +165,7 @@ pub struct Core {
     /// wait.
     unique_stripes: Box<[Mutex<()>]>,
     logger: Logger,
+    told: Told,
     /// Why nothing may be changed, if that is so.
     read_only: Option<String>,
 }
@@ -201,6 +204,7 @@ impl Core {
             prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
             logger,
+            told: Told::default(),
             read_only: None,
         }
     }
@@ -270,16 +274,30 @@ impl Core {
         }
     }
 
+    #[track_caller]
     pub fn note(&self, message: &str) {
-        (self.logger)(LogLevel::Note, message);
+        self.tell(LogLevel::Note, message, Location::caller());
     }
 
+    #[track_caller]
     pub fn warn(&self, message: &str) {
-        (self.logger)(LogLevel::Warning, message);
+        self.tell(LogLevel::Warning, message, Location::caller());
     }
 
+    #[track_caller]
     pub fn error(&self, message: &str) {
-        (self.logger)(LogLevel::Error, message);
+        self.tell(LogLevel::Error, message, Location::caller());
+    }
+
+    fn tell(&self, level: LogLevel, message: &str, place: &'static Location<'static>) {
+        match self.told.take(place, Instant::now()) {
+            None => {}
+            Some(0) => (self.logger)(level, message),
+            Some(left_out) => (self.logger)(
+                level,
+                &format!("{message} (and {left_out} more like this before, which were left out)"),
+            ),
+        }
     }
 
     /// Poisons the database: something that can't be taken back failed halfway.

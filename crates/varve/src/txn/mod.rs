@@ -109,6 +109,7 @@ mod stragglers;
 mod sys;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod told;
 mod transaction;
 mod upkeep;
 mod value_source;
