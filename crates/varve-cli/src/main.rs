@@ -1,10 +1,11 @@
-//! `varve`, the tool that looks at databases.
+//! `varve`, the tool that looks at databases, and serves them.
 //!
 //! Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.
 
 mod check;
 mod demo;
 mod dump;
+mod serve;
 mod text;
 mod top;
 
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Looks at databases of the Varve storage engine
+/// Looks at databases of the Varve storage engine, and serves them
 #[derive(Parser)]
 #[command(version, after_help = STATUS)]
 struct Cli {
@@ -30,6 +31,8 @@ enum Command {
     Top(top::Args),
     /// Plays a load with a forgotten reader in a database of its own, and reports what that cost
     Demo(demo::Args),
+    /// Serves a database to clients of memcached, until it is told to end by SIGTERM or Ctrl-C
+    Serve(serve::Args),
     /// Checks every file of a database that nobody has open; changes nothing
     Check {
         /// The database's directory
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Top(args) => top::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Check { dir } => check::run(&dir),
         Command::Dump(args) => dump::run(&args),
     };

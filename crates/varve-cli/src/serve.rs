@@ -1,0 +1,137 @@
+//! `varve serve`: a database for clients of memcached.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use varve::{Database, FlushLog, Options};
+use varve_memcached::{Memcached, MemcachedOptions};
+use varve_monitor::{Monitor, MonitorOptions};
+
+use crate::Outcome;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The database's directory, which is made if it is missing
+    dir: PathBuf,
+    /// The loopback address and the port to listen on
+    #[arg(long, default_value = "127.0.0.1:11211")]
+    address: String,
+    /// A Unix socket to listen on instead
+    #[arg(long, conflicts_with = "address")]
+    socket: Option<PathBuf>,
+    /// The table with the items
+    #[arg(long, default_value = "memcached/items")]
+    table: String,
+    /// The buffer pool, in MiB
+    #[arg(long, default_value = "128", value_parser = clap::value_parser!(u64).range(5..=1 << 24))]
+    buffer_pool: u64,
+    /// When a change is answered: once it is on disk, once the system has it, or at once
+    #[arg(long, value_enum, default_value = "sync")]
+    durability: Durability,
+    /// Threads that read requests
+    #[arg(long, default_value = "4")]
+    threads: usize,
+    /// Threads that change items; one that waits for a lock keeps one
+    #[arg(long, default_value = "16")]
+    change_threads: usize,
+    /// How many clients may be connected
+    #[arg(long, default_value = "1024")]
+    connections: usize,
+    /// The longest value, in bytes
+    #[arg(long, default_value = "1048576")]
+    value_bytes: usize,
+    /// So many changes that a client sends together are one transaction
+    #[arg(long, default_value = "32")]
+    batch: usize,
+    /// A client that says nothing for so many seconds is sent away; 0: never
+    #[arg(long, default_value = "0")]
+    idle_timeout: u64,
+    /// Rows whose time is over are deleted every so many seconds; 0: never
+    #[arg(long, default_value = "300")]
+    sweep_interval: u64,
+    /// Where the monitor listens; without, there is none
+    #[arg(long)]
+    monitor: Option<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Durability {
+    Sync,
+    Write,
+    Lazy,
+}
+
+impl From<Durability> for FlushLog {
+    fn from(durability: Durability) -> FlushLog {
+        match durability {
+            Durability::Sync => FlushLog::Sync,
+            Durability::Write => FlushLog::Write,
+            Durability::Lazy => FlushLog::Lazy,
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<Outcome, String> {
+    let failed = |e: varve::Error| e.to_string();
+    let options = Options {
+        buffer_pool_bytes: args.buffer_pool << 20,
+        flush_log_at_trx_commit: args.durability.into(),
+        ..Options::default()
+    };
+    let db = Database::open(&args.dir, options).map_err(failed)?;
+    let monitor = args.monitor.as_ref().map(MonitorOptions::new);
+    let monitor = monitor.map(|options| Monitor::start(&db, options));
+    let monitor = monitor.transpose().map_err(failed)?;
+    let server = Memcached::start(&db, server_options(args)).map_err(failed)?;
+    match (server.address(), &args.socket) {
+        (Some(address), _) => println!("varve: listening on {address}"),
+        (None, socket) => println!(
+            "varve: listening on {}",
+            socket.as_deref().unwrap_or("".as_ref()).display()
+        ),
+    }
+    if let Some(monitor) = &monitor {
+        println!("varve: the monitor is at {}", monitor.url());
+    }
+    wait_for_the_end()?;
+    server.stop();
+    drop(monitor);
+    db.close().map_err(failed)?;
+    Ok(Outcome::Clean)
+}
+
+fn server_options(args: &Args) -> MemcachedOptions {
+    let seconds = |n: u64| (n > 0).then(|| Duration::from_secs(n));
+    MemcachedOptions {
+        address: args.socket.is_none().then(|| args.address.clone()),
+        socket: args.socket.clone(),
+        table: args.table.clone(),
+        threads: args.threads,
+        change_threads: args.change_threads,
+        connections: args.connections,
+        value_bytes: args.value_bytes,
+        batch: args.batch,
+        idle_time: seconds(args.idle_timeout),
+        sweep_time: seconds(args.sweep_interval),
+        durability: args.durability.into(),
+    }
+}
+
+/// Until somebody says that it is enough.
+fn wait_for_the_end() -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("waiting for a signal: {e}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(failed)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,322 @@
+//! One client: bytes come, are parsed, done and answered, in order.
+//!
+//! # Batches
+//!
+//! All requests that have come are done before the connection waits for more. Changes that follow each other
+//! are one transaction, up to `Settings::batch`; reads that follow each other see one view. Reads are done at
+//! once, on the runtime's own thread: they wait for nobody, at most for a page. A batch of changes may wait
+//! for locks: it goes to the threads for that, of which there is a bounded number. Its commit is then awaited
+//! without a thread.
+//!
+//! - **MC-1** No answer to a change leaves before its transaction is as durable as the database's setting
+//!   asks.
+//! - **MC-2** Answers come in the order of the requests, and a request sees what those before it did.
+//! - **MC-4** A connection takes bounded memory: the longest request, a piece of what it was sent, and
+//!   `MOST_ANSWER_BYTES` of answers and a value. Who does not read his answers is not read. One that is idle
+//!   takes no buffers.
+//! - **MC-5** What is no request is answered by name, and skipped as long as it is announced; where nobody
+//!   can say where the next one begins, the connection ends.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use varve::{FlushLog, Result};
+
+use crate::counters::Counts;
+use crate::item::{ItemRef, now};
+use crate::protocol::{Ask, Limits, Read, Reply, Step, parse};
+use crate::request::Request;
+use crate::server::Shared;
+use crate::store::{Committed, Session};
+
+/// With so many bytes of answers, they are sent before anything else is done.
+const MOST_ANSWER_BYTES: usize = 256 << 10;
+const READ_BYTES: usize = 16 << 10;
+
+pub struct Connection {
+    shared: Arc<Shared>,
+    /// Always there, but while a batch is done.
+    session: Option<Session>,
+    input: BytesMut,
+    output: BytesMut,
+    /// Changes that are not done yet.
+    batch: Vec<(Request, Reply)>,
+    /// So many bytes that come next belong to a request that was refused.
+    skip: u64,
+    counts: Counts,
+}
+
+/// What becomes of the connection.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// All that is there is done.
+    Wait,
+    /// Answers have to leave first.
+    Send,
+    End,
+}
+
+impl Connection {
+    pub fn new(shared: Arc<Shared>) -> Result<Connection> {
+        Ok(Connection {
+            session: Some(shared.store.session()?),
+            shared,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            batch: Vec::new(),
+            skip: 0,
+            counts: Counts {
+                total_connections: 1,
+                ..Counts::default()
+            },
+        })
+    }
+
+    /// Serves the client until it goes, or has to.
+    pub async fn serve<S>(mut self, mut stream: S) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        loop {
+            let then = self.work(&mut stream).await?;
+            self.shared.counters.take(&mut self.counts);
+            if !self.output.is_empty() {
+                self.send(&mut stream).await?;
+            }
+            match then {
+                Then::Send => {}
+                Then::End => return stream.shutdown().await,
+                Then::Wait => match self.receive(&mut stream).await? {
+                    0 => return Ok(()),
+                    bytes => self.counts.bytes_read += bytes as u64,
+                },
+            }
+        }
+    }
+
+    async fn send(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        self.counts.bytes_written += self.output.len() as u64;
+        let all = stream.write_all(&self.output);
+        within(Some(self.shared.settings.send_time), all).await?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Waits for bytes. 0: no more come.
+    async fn receive(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+        if self.input.is_empty() {
+            // MC-4: nothing is kept for who says nothing.
+            (self.input, self.output) = (BytesMut::new(), BytesMut::new());
+        }
+        // What is announced comes soon, or never.
+        let time = match self.input.is_empty() && self.skip == 0 {
+            true => self.shared.settings.idle_time,
+            false => Some(self.shared.settings.send_time),
+        };
+        let input = &mut self.input;
+        within(time, poll_fn(|cx| poll_receive(stream, input, cx))).await
+    }
+
+    /// Does all requests that are there.
+    async fn work(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<Then> {
+        let limits = Limits {
+            value_bytes: self.shared.store.most_value_bytes,
+        };
+        let then = loop {
+            let skipped = self.skip.min(self.input.len() as u64);
+            self.input.advance(skipped as usize);
+            self.skip -= skipped;
+            if self.output.len() > MOST_ANSWER_BYTES {
+                break Then::Send;
+            }
+            // What is used is cut off afterwards, since what is asked for lies there.
+            let input = std::mem::take(&mut self.input);
+            let (used, then) = match parse(&input, now(), limits) {
+                Step::More => (0, Some(Then::Wait)),
+                Step::Close => (0, Some(Then::End)),
+                Step::Use(used, ask) => (used, self.answer(ask, stream).await?),
+            };
+            self.input = input;
+            self.input.advance(used);
+            if let Some(then) = then {
+                break then;
+            }
+        };
+        self.change().await;
+        self.end_reads();
+        Ok(then)
+    }
+
+    fn end_reads(&mut self) {
+        let session = self.session.as_mut().expect("no batch is being done");
+        session.end_reads();
+    }
+
+    /// Does one request. `Some`: the next one has to wait.
+    async fn answer(
+        &mut self,
+        ask: Ask<'_>,
+        stream: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<Option<Then>> {
+        if let Ask::Change(changes) = ask {
+            self.batch.extend(changes);
+            if self.batch.len() >= self.shared.settings.batch {
+                self.change().await;
+            }
+            return Ok(None);
+        }
+        // MC-2.
+        self.change().await;
+        match ask {
+            Ask::Change(_) => unreachable!("it is done above"),
+            Ask::Read(read) => {
+                for key in read.keys() {
+                    if self.output.len() > MOST_ANSWER_BYTES {
+                        self.send(stream).await?;
+                    }
+                    if !self.read(&read, key) {
+                        return Ok(None);
+                    }
+                }
+                read.end(&mut self.output);
+            }
+            Ask::Say(text, skip) => {
+                self.output.extend_from_slice(&text);
+                self.skip = skip;
+            }
+            Ask::Stats(kind, reply) => {
+                let stats = self.shared.stats(&kind);
+                reply.stats(&kind, stats, &mut self.output);
+            }
+            Ask::FlushAll(delay, reply) => {
+                self.counts.cmd_flush += 1;
+                self.end_reads();
+                match self.shared.clone().flush_all(delay).await {
+                    Ok(()) => reply.done(&mut self.output),
+                    Err(e) => reply.fail(&e.to_string(), &mut self.output),
+                }
+            }
+            Ask::Quit(text) => {
+                self.output.extend_from_slice(&text);
+                return Ok(Some(Then::End));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads an item, and answers. `false`: no more keys are to be read.
+    fn read(&mut self, read: &Read<'_>, key: &[u8]) -> bool {
+        let session = self.session.as_mut().expect("no batch is being done");
+        let (out, counts) = (&mut self.output, &mut self.counts);
+        let begin = out.len();
+        let done = self.shared.store.read(session, key, |item| {
+            // Who is to renew it is written down: that is a change.
+            let change = item.filter(ItemRef::wants_renewal);
+            let change = change.and_then(|_| read.as_change());
+            if change.is_none() {
+                counts.read(item.is_some());
+                read.answer(key, item, now(), out);
+            }
+            change
+        });
+        match done {
+            Ok(change) => self.batch.extend(change),
+            Err(e) => {
+                out.truncate(begin);
+                read.fail(&e.to_string(), out);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Does the changes that have come, and waits until they are durable (MC-1).
+    async fn change(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let mut session = self.session.take().expect("no batch is being done");
+        let (mut out, mut counts) = (BytesMut::new(), Counts::default());
+        let shared = self.shared.clone();
+        let done = spawn_blocking(move || {
+            let committed = shared
+                .store
+                .change(&mut session, &batch, &mut counts, &mut out);
+            (session, batch, committed, counts, out)
+        });
+        let (session, batch, committed, counts, mut out) =
+            done.await.expect("it does not panic, nor is it cancelled");
+        let waited = match committed.needs_to_wait() {
+            true => wait(&self.shared, committed).await,
+            false => Ok(()),
+        };
+        if let Err(e) = waited {
+            out.clear();
+            let why = e.to_string();
+            batch
+                .iter()
+                .for_each(|(_, reply)| reply.fail(&why, &mut out));
+        }
+        self.session = Some(session);
+        self.shared.counters.take(&mut { counts });
+        self.output.extend_from_slice(&out);
+    }
+}
+
+async fn wait(shared: &Shared, committed: Committed) -> Result<()> {
+    if shared.settings.durability != FlushLog::Sync {
+        return committed.wait();
+    }
+    let (tell, told) = oneshot::channel();
+    shared.store.db.when_durable(move || {
+        // Whoever waits for it may have gone.
+        let _ = tell.send(());
+    });
+    match told.await {
+        Ok(()) => Ok(()),
+        // The database is unusable, and says why.
+        Err(_) => committed.wait(),
+    }
+}
+
+/// `None` is any time.
+async fn within<T>(
+    time: Option<Duration>,
+    what: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    match time {
+        Some(time) => timeout(time, what)
+            .await
+            .map_err(|_| io::ErrorKind::TimedOut)?,
+        None => what.await,
+    }
+}
+
+thread_local! {
+    /// Where bytes come first, so that a connection that waits for them needs no room.
+    static FIRST: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+fn poll_receive(
+    stream: &mut (impl AsyncRead + Unpin),
+    input: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    FIRST.with_borrow_mut(|first| {
+        let mut first = ReadBuf::new(first);
+        ready!(Pin::new(stream).poll_read(cx, &mut first))?;
+        input.extend_from_slice(first.filled());
+        Poll::Ready(Ok(first.filled().len()))
+    })
+}

@@ -1,0 +1,463 @@
+//! What becomes of an item: the rules of memcached, without storage and without protocol.
+//!
+//! The caller has the item to itself from before `decide` until its change is made.
+
+use crate::item::{Item, ItemRef, STALE, WON};
+use crate::request::{Mode, Request, Verb};
+
+/// How a request went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    Done,
+    /// There is no such item.
+    Missing,
+    /// `Add` found one, or `Replace`, `Append` and `Prepend` none.
+    NotStored,
+    /// The item has another cas.
+    Exists,
+    /// What is there is no number.
+    NotNumeric,
+    /// The value would be longer than values may be.
+    TooLarge,
+}
+
+/// What is to be done with the row.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Change {
+    Keep,
+    Put(Item),
+    Delete,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+pub struct Decision {
+    pub status: Status,
+    pub change: Change,
+    /// The item as it is told, if the change is not what is told.
+    pub told: Option<Item>,
+    /// What the item is after it was added to.
+    pub number: u64,
+    /// This client is to renew the item.
+    pub wins: bool,
+    /// Another was told so before.
+    pub was_won: bool,
+}
+
+impl Decision {
+    fn none(status: Status) -> Decision {
+        Decision {
+            status,
+            change: Change::Keep,
+            told: None,
+            number: 0,
+            wins: false,
+            was_won: false,
+        }
+    }
+
+    fn put(item: Item) -> Decision {
+        Decision {
+            change: Change::Put(item),
+            ..Decision::none(Status::Done)
+        }
+    }
+
+    /// The item that an answer is about.
+    pub fn item(&self) -> Option<ItemRef<'_>> {
+        match (&self.change, &self.told) {
+            (Change::Put(item), _) | (_, Some(item)) => Some(item.by_ref()),
+            _ => None,
+        }
+    }
+}
+
+/// `found`: the item under the request's key, if there is one that is not over. `cas`: what a changed item
+/// gets. `most_bytes`: how long values may be.
+pub fn decide(
+    request: &Request,
+    found: Option<ItemRef<'_>>,
+    cas: u64,
+    most_bytes: usize,
+) -> Decision {
+    // MC-3: also after the clock was set back.
+    let cas = request
+        .new_cas
+        .unwrap_or_else(|| cas.max(found.map_or(0, |item| item.cas.saturating_add(1))));
+    match request.verb {
+        Verb::Get => get(request, found, cas),
+        Verb::Store(mode) => store(request, mode, found, cas, most_bytes),
+        Verb::Delete => delete(request, found, cas),
+        Verb::Increment | Verb::Decrement => add(request, found, cas),
+    }
+}
+
+fn get(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
+    let Some(found) = found else {
+        let Some(expires) = request.vivify else {
+            return Decision::none(Status::Missing);
+        };
+        let made = Item {
+            cas,
+            expires,
+            marks: WON,
+            ..Item::default()
+        };
+        return Decision {
+            wins: true,
+            ..Decision::put(made)
+        };
+    };
+    let was_won = found.marks & WON != 0;
+    let expires = request.expires.unwrap_or(found.expires);
+    let ends_soon = |before| expires != 0 && expires < before;
+    let wins = !was_won && (found.wants_renewal() || request.renew_before.is_some_and(ends_soon));
+    let item = Item {
+        expires,
+        marks: found.marks | if wins { WON } else { 0 },
+        ..found.to_item()
+    };
+    let is_same = item.by_ref() == found;
+    Decision {
+        wins,
+        was_won,
+        ..match is_same {
+            true => Decision {
+                told: Some(item),
+                ..Decision::none(Status::Done)
+            },
+            false => Decision::put(item),
+        }
+    }
+}
+
+fn store(
+    request: &Request,
+    mode: Mode,
+    found: Option<ItemRef<'_>>,
+    cas: u64,
+    most_bytes: usize,
+) -> Decision {
+    let asks_cas = request.cas.is_some() && mode != Mode::Add;
+    let fresh = |value: Vec<u8>| Item {
+        flags: request.flags,
+        cas,
+        expires: request.expires.unwrap_or(0),
+        marks: 0,
+        value,
+    };
+    let Some(found) = found else {
+        return match mode {
+            Mode::Set | Mode::Replace if asks_cas => Decision::none(Status::Missing),
+            Mode::Set | Mode::Add => Decision::put(fresh(request.value.clone())),
+            Mode::Append | Mode::Prepend if request.vivify.is_some() => Decision::put(Item {
+                expires: request.vivify.unwrap_or(0),
+                ..fresh(request.value.clone())
+            }),
+            _ => Decision::none(Status::NotStored),
+        };
+    };
+    let is_other = asks_cas && request.cas != Some(found.cas);
+    match mode {
+        Mode::Add => Decision::none(Status::NotStored),
+        // Somebody with older data than what is there: better than none, until a newer one comes.
+        Mode::Set | Mode::Replace
+            if is_other && request.invalidate && request.cas < Some(found.cas) =>
+        {
+            Decision::put(Item {
+                expires: found.expires,
+                marks: STALE | found.marks & WON,
+                ..fresh(request.value.clone())
+            })
+        }
+        _ if is_other => Decision::none(Status::Exists),
+        Mode::Set | Mode::Replace => Decision::put(fresh(request.value.clone())),
+        Mode::Append | Mode::Prepend => {
+            let (first, second) = match mode {
+                Mode::Append => (found.value, &request.value[..]),
+                _ => (&request.value[..], found.value),
+            };
+            if first.len() + second.len() > most_bytes {
+                return Decision::none(Status::TooLarge);
+            }
+            Decision::put(Item {
+                flags: found.flags,
+                expires: found.expires,
+                ..fresh([first, second].concat())
+            })
+        }
+    }
+}
+
+fn delete(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
+    let Some(found) = found else {
+        return Decision::none(Status::Missing);
+    };
+    if request.cas.is_some_and(|wanted| wanted != found.cas) {
+        return Decision::none(Status::Exists);
+    }
+    if !request.invalidate && !request.keep_key {
+        return Decision {
+            change: Change::Delete,
+            ..Decision::none(Status::Done)
+        };
+    }
+    let mut item = Item {
+        cas,
+        ..found.to_item()
+    };
+    if request.keep_key {
+        (item.value, item.flags) = (Vec::new(), 0);
+    }
+    if request.invalidate {
+        item.marks = STALE;
+        item.expires = request.expires.unwrap_or(item.expires);
+    }
+    Decision::put(item)
+}
+
+fn add(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
+    let Some(found) = found else {
+        let Some(expires) = request.vivify else {
+            return Decision::none(Status::Missing);
+        };
+        let made = Item {
+            cas,
+            expires,
+            value: request.initial.to_string().into_bytes(),
+            ..Item::default()
+        };
+        return Decision {
+            number: request.initial,
+            ..Decision::put(made)
+        };
+    };
+    if request.cas.is_some_and(|wanted| wanted != found.cas) {
+        return Decision::none(Status::Exists);
+    }
+    let Some(old) = number(found.value) else {
+        return Decision::none(Status::NotNumeric);
+    };
+    let number = match request.verb {
+        Verb::Increment => old.wrapping_add(request.delta),
+        _ => old.saturating_sub(request.delta),
+    };
+    let mut value = number.to_string().into_bytes();
+    // A number never gets shorter: memcached writes over it in its place.
+    value.resize(value.len().max(found.value.len()), b' ');
+    Decision {
+        number,
+        ..Decision::put(Item {
+            flags: found.flags,
+            cas,
+            expires: request.expires.unwrap_or(found.expires),
+            marks: found.marks,
+            value,
+        })
+    }
+}
+
+/// The number that a value is: decimal digits, with spaces around.
+fn number(value: &[u8]) -> Option<u64> {
+    const LONGEST: usize = 20;
+    let digits = value.trim_ascii();
+    if value.len() > LONGEST || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAS: u64 = 100;
+
+    fn item(value: &str) -> Item {
+        Item {
+            flags: 5,
+            cas: 7,
+            expires: 50,
+            marks: 0,
+            value: value.into(),
+        }
+    }
+
+    fn request(verb: Verb, value: &str) -> Request {
+        Request {
+            value: value.into(),
+            flags: 9,
+            expires: matches!(verb, Verb::Store(_)).then_some(60),
+            ..Request::new(verb, b"key")
+        }
+    }
+
+    fn decided(request: &Request, found: Option<&Item>) -> Decision {
+        decide(request, found.map(Item::by_ref), CAS, 10)
+    }
+
+    /// Who stores, what is there, the cas that is asked for, how it goes, and what is there then.
+    #[test]
+    fn what_is_stored() {
+        use Mode::{Add, Append, Prepend, Replace, Set};
+        use Status::{Done, Exists, Missing, NotStored, TooLarge};
+        for (mode, there, cas, status, after) in [
+            (Set, None, None, Done, Some("new")),
+            (Set, None, Some(7), Missing, None),
+            (Set, Some("old"), None, Done, Some("new")),
+            (Set, Some("old"), Some(7), Done, Some("new")),
+            (Set, Some("old"), Some(8), Exists, None),
+            (Add, None, None, Done, Some("new")),
+            (Add, Some("old"), None, NotStored, None),
+            (Replace, None, None, NotStored, None),
+            (Replace, None, Some(7), Missing, None),
+            (Replace, Some("old"), None, Done, Some("new")),
+            (Replace, Some("old"), Some(8), Exists, None),
+            (Append, None, None, NotStored, None),
+            (Append, Some("old"), None, Done, Some("oldnew")),
+            (Append, Some("old"), Some(7), Done, Some("oldnew")),
+            (Append, Some("old"), Some(8), Exists, None),
+            (Append, Some("12345678"), None, TooLarge, None),
+            (Prepend, None, None, NotStored, None),
+            (Prepend, Some("old"), None, Done, Some("newold")),
+        ] {
+            let wanted = Request {
+                cas,
+                ..request(Verb::Store(mode), "new")
+            };
+            let found = there.map(item);
+            let got = decided(&wanted, found.as_ref());
+            let what = format!("{mode:?} {there:?} {cas:?}");
+            assert_eq!(got.status, status, "{what}");
+            let keeps = matches!(mode, Append | Prepend);
+            let put = after.map(|value| Item {
+                flags: if keeps { 5 } else { 9 },
+                expires: if keeps { 50 } else { 60 },
+                cas: CAS,
+                ..item(value)
+            });
+            let change = put.map_or(Change::Keep, Change::Put);
+            assert_eq!(got.change, change, "{what}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_added_to_in_their_place() {
+        use Status::{Done, NotNumeric};
+        use Verb::{Decrement, Increment};
+        let most = u64::MAX.to_string();
+        for (verb, there, delta, status, number, after) in [
+            (Increment, "1", 1, Done, 2, "2"),
+            (Increment, "9", 1, Done, 10, "10"),
+            (Increment, "10 ", 5, Done, 15, "15 "),
+            (Increment, &most, 1, Done, 0, "0                   "),
+            (Decrement, "10", 1, Done, 9, "9 "),
+            (Decrement, "3", 5, Done, 0, "0"),
+            (Increment, "x", 1, NotNumeric, 0, ""),
+            (Increment, "", 1, NotNumeric, 0, ""),
+            (Increment, "-1", 1, NotNumeric, 0, ""),
+            (Increment, "1 2", 1, NotNumeric, 0, ""),
+            (Increment, "18446744073709551616", 1, NotNumeric, 0, ""),
+            (Increment, "000000000000000000001", 1, NotNumeric, 0, ""),
+        ] {
+            let wanted = Request {
+                delta,
+                ..request(verb, "")
+            };
+            let got = decided(&wanted, Some(&item(there)));
+            assert_eq!((got.status, got.number), (status, number), "{there:?}");
+            if status == Done {
+                let put = Item {
+                    cas: CAS,
+                    ..item(after)
+                };
+                assert_eq!(got.change, Change::Put(put), "{there:?}");
+            }
+        }
+        let mut wanted = request(Increment, "");
+        assert_eq!(decided(&wanted, None).status, Status::Missing);
+        (wanted.vivify, wanted.initial) = (Some(90), 13);
+        let got = decided(&wanted, None);
+        let made = got.item().unwrap();
+        assert_eq!((got.number, made.value, made.expires), (13, &b"13"[..], 90));
+    }
+
+    #[test]
+    fn one_client_renews_a_stale_item() {
+        let invalid = Request {
+            invalidate: true,
+            expires: Some(30),
+            ..request(Verb::Delete, "")
+        };
+        let Change::Put(stale) = decided(&invalid, Some(&item("x"))).change else {
+            panic!("it stays");
+        };
+        assert_eq!((stale.marks, stale.expires, stale.cas), (STALE, 30, CAS));
+        let get = request(Verb::Get, "");
+        let first = decided(&get, Some(&stale));
+        assert!(first.wins && !first.was_won);
+        let Change::Put(won) = first.change else {
+            panic!("it is marked");
+        };
+        assert_eq!((won.marks, won.cas), (STALE | WON, CAS), "no other cas");
+        let second = decided(&get, Some(&won));
+        assert!(!second.wins && second.was_won);
+        assert_eq!(second.change, Change::Keep);
+        // The first one has seen the old cas: what it brings is stored, but stays stale.
+        let late = Request {
+            cas: Some(7),
+            invalidate: true,
+            ..request(Verb::Store(Mode::Set), "late")
+        };
+        let Change::Put(late) = decided(&late, Some(&won)).change else {
+            panic!("it is stored");
+        };
+        assert_eq!((late.marks, late.expires), (STALE | WON, 30));
+    }
+
+    #[test]
+    fn one_client_renews_what_is_missing_or_ends_soon() {
+        let vivify = Request {
+            vivify: Some(44),
+            ..request(Verb::Get, "")
+        };
+        let made = decided(&vivify, None);
+        assert!(made.wins);
+        let Change::Put(made) = made.change else {
+            panic!("it is made");
+        };
+        assert_eq!((made.marks, made.expires, made.value.len()), (WON, 44, 0));
+        assert!(decided(&vivify, Some(&made)).was_won);
+        for (before, wins) in [(50, false), (51, true)] {
+            let renew = Request {
+                renew_before: Some(before),
+                ..request(Verb::Get, "")
+            };
+            assert_eq!(decided(&renew, Some(&item("x"))).wins, wins, "{before}");
+        }
+    }
+
+    #[test]
+    fn what_is_deleted() {
+        let mut wanted = request(Verb::Delete, "");
+        assert_eq!(decided(&wanted, None).status, Status::Missing);
+        assert_eq!(decided(&wanted, Some(&item("x"))).change, Change::Delete);
+        wanted.cas = Some(8);
+        let got = decided(&wanted, Some(&item("x")));
+        assert_eq!((got.status, got.change), (Status::Exists, Change::Keep));
+        (wanted.cas, wanted.keep_key) = (None, true);
+        let got = decided(&wanted, Some(&item("x")));
+        let left = got.item().unwrap();
+        assert_eq!((left.value, left.flags, left.expires), (&b""[..], 0, 50));
+    }
+
+    /// MC-3.
+    #[test]
+    fn a_cas_grows_after_the_clock_was_set_back() {
+        let newer = Item {
+            cas: CAS + 5,
+            ..item("x")
+        };
+        let got = decided(&request(Verb::Store(Mode::Set), "y"), Some(&newer));
+        assert_eq!(got.item().unwrap().cas, CAS + 6);
+    }
+}

@@ -1,0 +1,275 @@
+//! The memcached protocol on a table: what clients of memcached set is a row, durable, and the same for every
+//! reader of the table.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::net::TcpStream;
+//!
+//! use varve::{Database, Options};
+//! use varve_memcached::{Memcached, MemcachedOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let db = Database::open(dir.path(), Options::default())?;
+//! let server = Memcached::start(&db, MemcachedOptions::default())?;
+//! let mut client = TcpStream::connect(server.address().unwrap())?;
+//! client.write_all(b"set greeting 0 0 5\r\nhello\r\nget greeting\r\nquit\r\n")?;
+//! let mut answers = String::new();
+//! client.read_to_string(&mut answers)?;
+//! assert_eq!(answers, "STORED\r\nVALUE greeting 0 5\r\nhello\r\nEND\r\n");
+//! server.stop();
+//! db.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `protocol` | text, meta and binary protocol: requests from bytes, bytes of answers |
+//! | `request`, `item`, `decide` | what clients want, and what becomes of an item: memcached's rules |
+//! | `store` | items as rows |
+//! | `connection` | one client: order, batches, durability, bounds |
+//! | `server` | who is let in; statistics; items that are over |
+//!
+//! The protocol is the one that memcached's `doc/protocol.txt` and `doc/protocol-binary.txt` describe, and the
+//! answers are those of memcached 1.6, but where a table is no cache: nothing is evicted, a value that is
+//! refused for its length leaves the old one there, and reads are not recorded (flags `h`, `l`, `u` of the
+//! meta commands). `docs/memcached.md` has all differences.
+
+mod connection;
+mod counters;
+mod decide;
+mod item;
+mod protocol;
+mod request;
+mod server;
+mod store;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use varve::{Database, Error, FlushLog, Result};
+
+use crate::server::{Settings, Shared};
+use crate::store::{LONGEST_VALUE_BYTES, Store};
+
+/// Where it listens, and how it works.
+#[derive(Clone, Debug)]
+pub struct MemcachedOptions {
+    /// A loopback address with a port; port 0: one that is free.
+    pub address: Option<String>,
+    /// The path of a Unix socket.
+    pub socket: Option<PathBuf>,
+    /// The table with the items, which is made if it is missing.
+    pub table: String,
+    /// Threads that read requests, and do those that change nothing: 1 to [`MemcachedOptions::MOST_THREADS`].
+    pub threads: usize,
+    /// Threads that change items. One that waits for a lock keeps a thread; one that waits for a disk does
+    /// not. 1 to [`MemcachedOptions::MOST_THREADS`].
+    pub change_threads: usize,
+    /// Who comes when there are so many is turned away.
+    pub connections: usize,
+    /// Longer values are refused; at most 128 MiB.
+    pub value_bytes: usize,
+    /// Changes that one client sends together are one transaction, up to so many.
+    pub batch: usize,
+    /// A client that says nothing for so long is sent away.
+    pub idle_time: Option<Duration>,
+    /// How often rows are deleted whose time is over; `None`: never.
+    pub sweep_time: Option<Duration>,
+    /// How durable the database makes a commit (`Options::flush_log_at_trx_commit`).
+    pub durability: FlushLog,
+}
+
+impl Default for MemcachedOptions {
+    fn default() -> MemcachedOptions {
+        MemcachedOptions {
+            address: Some("127.0.0.1:0".into()),
+            socket: None,
+            table: "memcached/items".into(),
+            threads: 4,
+            change_threads: 16,
+            connections: 1024,
+            value_bytes: 1 << 20,
+            batch: 32,
+            idle_time: None,
+            sweep_time: Some(Duration::from_secs(300)),
+            durability: FlushLog::Sync,
+        }
+    }
+}
+
+impl MemcachedOptions {
+    pub const MOST_THREADS: usize = 256;
+    pub const MOST_CONNECTIONS: usize = 1 << 20;
+    pub const MOST_BATCH: usize = 1000;
+
+    fn validate(&self) -> Result<()> {
+        let bounds = [
+            ("threads", self.threads, 1, Self::MOST_THREADS),
+            ("change_threads", self.change_threads, 1, Self::MOST_THREADS),
+            ("connections", self.connections, 1, Self::MOST_CONNECTIONS),
+            ("value_bytes", self.value_bytes, 1024, LONGEST_VALUE_BYTES),
+            ("batch", self.batch, 1, Self::MOST_BATCH),
+        ];
+        for (name, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                return Err(Error::invalid(format!(
+                    "{name} {value} is not between {least} and {most}"
+                )));
+            }
+        }
+        if self.address.is_none() && self.socket.is_none() {
+            return Err(Error::invalid(
+                "there is neither an address nor a socket to listen on",
+            ));
+        }
+        for (name, time) in [
+            ("idle_time", self.idle_time),
+            ("sweep_time", self.sweep_time),
+        ] {
+            if time.is_some_and(|time| time < Duration::from_secs(1)) {
+                return Err(Error::invalid(format!("{name} is below a second")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a client has begun, or is to read, goes on within this time.
+const SEND_TIME: Duration = Duration::from_secs(60);
+
+/// A server that runs until it is stopped or dropped.
+pub struct Memcached {
+    address: Option<SocketAddr>,
+    socket: Option<PathBuf>,
+    /// `None` once it is to stop.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Memcached {
+    /// Starts it. It must be stopped before the database is closed.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for options that can't be used, an address that is none or is no loopback address, and a
+    /// table that has other columns; `Io` if the port or the socket is taken.
+    pub fn start(db: &Database, options: MemcachedOptions) -> Result<Memcached> {
+        options.validate()?;
+        let tcp = options.address.as_deref().map(listen_tcp).transpose()?;
+        let address = tcp.as_ref().map(|(_, address)| *address);
+        let unix = options.socket.as_ref().map(listen_unix).transpose()?;
+        let store = Store::open(db, &options.table, options.value_bytes)?;
+        let failed = |e| Error::io("start", "the memcached server", e);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads)
+            .max_blocking_threads(options.change_threads)
+            .thread_name("varve-memcached")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let (tcp, unix) = {
+            let _of_the_runtime = runtime.enter();
+            let tcp = tcp.map(|(listener, _)| tokio::net::TcpListener::from_std(listener));
+            let unix = unix.map(tokio::net::UnixListener::from_std);
+            (
+                tcp.transpose().map_err(failed)?,
+                unix.transpose().map_err(failed)?,
+            )
+        };
+        let shared = Shared::new(
+            store,
+            Settings {
+                connections: options.connections,
+                threads: options.threads,
+                batch: options.batch,
+                idle_time: options.idle_time,
+                send_time: SEND_TIME,
+                sweep_time: options.sweep_time,
+                durability: options.durability,
+            },
+        );
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("varve-memcached".into())
+            .spawn(move || {
+                runtime.block_on(server::run(tcp, unix, Arc::new(shared), stopped));
+                // Its tasks go with it, and with them the database.
+                drop(runtime);
+            })
+            .map_err(failed)?;
+        Ok(Memcached {
+            address,
+            socket: options.socket,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens for TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Closes its connections, once the changes that are being made are made.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // Fails if the thread has ended by itself.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        if let Some(thread) = self.thread.take() {
+            // A panic has been told by the panic hook.
+            let _ = thread.join();
+            if let Some(path) = &self.socket {
+                // Somebody may have removed it.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn listen_tcp(text: &str) -> Result<(TcpListener, SocketAddr)> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        Error::invalid(format!(
+            "`{text}` is no address to listen on: it has the form 127.0.0.1:11211 or [::1]:11211"
+        ))
+    })?;
+    if !address.ip().is_loopback() {
+        return Err(Error::invalid(format!(
+            "the memcached server listens on loopback addresses only, as it asks nobody who he is, and {} is none",
+            address.ip()
+        )));
+    }
+    let failed = |e| Error::io("listen on", address.to_string(), e);
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// A socket that nobody listens on any more is replaced.
+fn listen_unix(path: &PathBuf) -> Result<UnixListener> {
+    let failed = |e| Error::io("listen on", path.display().to_string(), e);
+    let is_left = std::os::unix::net::UnixStream::connect(path)
+        .is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused);
+    if is_left {
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}

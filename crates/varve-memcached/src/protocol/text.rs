@@ -1,0 +1,421 @@
+//! The text protocol: a line of words, and for some commands a value behind it.
+
+use bytes::BytesMut;
+use memchr::memchr;
+
+use super::numbers::{signed, unsigned, unsigned_32};
+use super::{
+    Ask, Limits, MOST_KEY_BYTES, MOST_KEYS_BYTES, MOST_LINE_BYTES, Read, Step, VERSION, meta,
+    put_number,
+};
+use crate::decide::{Decision, Status};
+use crate::item::{ItemRef, expiry};
+use crate::request::{Mode, Request, Verb};
+
+pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+pub const BAD_VALUE: &str = "CLIENT_ERROR bad data chunk\r\n";
+pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
+pub const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+pub const END: &[u8] = b"END\r\n";
+const BAD_EXPIRY: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+const ERROR: &str = "ERROR\r\n";
+/// No command has more words, but those that list keys.
+const MOST_WORDS: usize = 24;
+/// Values can't be announced longer.
+const MOST_ANNOUNCED: i64 = i32::MAX as i64 - 2;
+
+/// The words of a line.
+pub type Words<'b> =
+    std::iter::Filter<std::slice::Split<'b, u8, fn(&u8) -> bool>, fn(&&'b [u8]) -> bool>;
+
+pub fn words(line: &[u8]) -> Words<'_> {
+    let is_space: fn(&u8) -> bool = |&byte| byte == b' ';
+    let is_word: fn(&&[u8]) -> bool = |word| !word.is_empty();
+    line.split(is_space).filter(is_word)
+}
+
+/// A `get` or `gets`.
+#[derive(Debug)]
+pub struct Keys<'b> {
+    list: &'b [u8],
+    with_cas: bool,
+}
+
+impl<'b> Keys<'b> {
+    pub fn iter(&self) -> Words<'b> {
+        words(self.list)
+    }
+
+    pub fn answer(&self, key: &[u8], item: &ItemRef<'_>, out: &mut BytesMut) {
+        put_item(key, item, self.with_cas, out);
+    }
+}
+
+fn put_item(key: &[u8], item: &ItemRef<'_>, with_cas: bool, out: &mut BytesMut) {
+    out.reserve(key.len() + item.value.len() + 80);
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.extend_from_slice(b" ");
+    put_number(item.flags, out);
+    out.extend_from_slice(b" ");
+    put_number(item.value.len(), out);
+    if with_cas {
+        out.extend_from_slice(b" ");
+        put_number(item.cas, out);
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(item.value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// How a change is answered.
+#[derive(Debug)]
+pub struct Reply {
+    /// The client said `noreply`.
+    is_quiet: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Stored,
+    Deleted,
+    Touched,
+    Number,
+    /// `gat`: the item, and `END` behind the last one.
+    Item {
+        with_cas: bool,
+        is_last: bool,
+    },
+    Ok,
+}
+
+impl Reply {
+    pub fn write(&self, request: &Request, decision: &Decision, out: &mut BytesMut) {
+        let word = match (self.kind, decision.status) {
+            (Kind::Item { with_cas, is_last }, _) => {
+                let item = decision.item();
+                item.iter()
+                    .for_each(|item| put_item(&request.key, item, with_cas, out));
+                if is_last {
+                    out.extend_from_slice(END);
+                }
+                return;
+            }
+            (_, Status::NotNumeric) => NOT_NUMERIC.trim_end(),
+            (_, Status::TooLarge) => TOO_LARGE.trim_end(),
+            (_, Status::Missing) => "NOT_FOUND",
+            (_, Status::NotStored) => "NOT_STORED",
+            (_, Status::Exists) => "EXISTS",
+            (Kind::Stored, Status::Done) => "STORED",
+            (Kind::Deleted, Status::Done) => "DELETED",
+            (Kind::Touched, Status::Done) => "TOUCHED",
+            (Kind::Ok, Status::Done) => "OK",
+            (Kind::Number, Status::Done) => {
+                return self.say(itoa::Buffer::new().format(decision.number), out);
+            }
+        };
+        self.say(word, out);
+    }
+
+    pub fn say(&self, word: &str, out: &mut BytesMut) {
+        if !self.is_quiet {
+            out.extend_from_slice(word.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// `why` is of one line then.
+pub fn server_error(why: &str, out: &mut BytesMut) {
+    out.extend_from_slice(b"SERVER_ERROR ");
+    let line = why.bytes().map(|byte| match byte {
+        b'\r' | b'\n' => b' ',
+        byte => byte,
+    });
+    out.extend(line);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub fn stats(kind: &str, stats: Option<Vec<(String, String)>>, out: &mut BytesMut) {
+    if kind == "reset" {
+        return out.extend_from_slice(b"RESET\r\n");
+    }
+    let Some(stats) = stats else {
+        return out.extend_from_slice(b"CLIENT_ERROR there are no such statistics\r\n");
+    };
+    for (name, value) in stats {
+        let line = format!("STAT {name} {value}\r\n");
+        out.extend_from_slice(line.as_bytes());
+    }
+    out.extend_from_slice(END);
+}
+
+/// A line, whose words are counted, and what follows it.
+pub struct Line<'b> {
+    pub bytes: &'b [u8],
+    /// With its end.
+    pub used: usize,
+    pub rest: &'b [u8],
+    pub now: u32,
+    pub limits: Limits,
+}
+
+impl<'b> Line<'b> {
+    pub fn done(&self, ask: Ask<'b>) -> Step<'b> {
+        Step::Use(self.used, ask)
+    }
+
+    pub fn say(&self, text: &str) -> Step<'b> {
+        self.done(Ask::say(text))
+    }
+
+    /// As `say`, if anything is to be said.
+    fn say_unless(&self, is_quiet: bool, text: &str) -> Step<'b> {
+        self.say(if is_quiet { "" } else { text })
+    }
+
+    /// The value of so many bytes behind the line, with its end. `Err`: there is none (yet).
+    pub fn value(&self, bytes: usize, is_quiet: bool) -> Result<&'b [u8], Step<'b>> {
+        if bytes > self.limits.value_bytes {
+            let text = if is_quiet { "" } else { TOO_LARGE };
+            return Err(self.refuse(text, bytes));
+        }
+        let Some(value) = self.rest.get(..bytes + 2) else {
+            return Err(Step::More);
+        };
+        match value.strip_suffix(b"\r\n") {
+            Some(value) => Ok(value),
+            None => {
+                let text = if is_quiet { "" } else { BAD_VALUE };
+                Err(Step::Use(self.used + bytes + 2, Ask::say(text)))
+            }
+        }
+    }
+
+    /// Says so, and skips the value of so many bytes.
+    pub fn refuse(&self, text: &str, bytes: usize) -> Step<'b> {
+        self.done(Ask::Say(text.into(), bytes as u64 + 2))
+    }
+}
+
+pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
+    let Some(end) = memchr(b'\n', bytes) else {
+        return match bytes.len() <= MOST_LINE_BYTES || may_list_keys(bytes) {
+            true => Step::More,
+            false => Step::Close,
+        };
+    };
+    let line = &bytes[..end];
+    let line = Line {
+        bytes: line.strip_suffix(b"\r").unwrap_or(line),
+        used: end + 1,
+        rest: &bytes[end + 1..],
+        now,
+        limits,
+    };
+    if line.used > MOST_LINE_BYTES && !may_list_keys(bytes) {
+        return Step::Close;
+    }
+    let mut rest = words(line.bytes);
+    let Some(command) = rest.next() else {
+        return line.say(ERROR);
+    };
+    if let Some(with_cas) = match command {
+        b"get" | b"bget" => Some(false),
+        b"gets" => Some(true),
+        _ => None,
+    } {
+        let begin = line.bytes.len() - line.bytes.trim_ascii_start().len() + command.len();
+        return get(&line, &line.bytes[begin..], with_cas);
+    }
+    let words: Vec<&[u8]> = rest.take(MOST_WORDS).collect();
+    match command {
+        [b'm', letter] => meta::parse(&line, *letter, &words),
+        b"gat" => get_and_touch(&line, &words, false),
+        b"gats" => get_and_touch(&line, &words, true),
+        b"set" => store(&line, &words, Mode::Set, false),
+        b"add" => store(&line, &words, Mode::Add, false),
+        b"replace" => store(&line, &words, Mode::Replace, false),
+        b"append" => store(&line, &words, Mode::Append, false),
+        b"prepend" => store(&line, &words, Mode::Prepend, false),
+        b"cas" => store(&line, &words, Mode::Set, true),
+        b"incr" => add(&line, &words, Verb::Increment),
+        b"decr" => add(&line, &words, Verb::Decrement),
+        b"delete" => delete(&line, &words),
+        b"touch" => touch(&line, &words),
+        _ => control(&line, command, &words),
+    }
+}
+
+/// Whether the line may become a long one.
+fn may_list_keys(bytes: &[u8]) -> bool {
+    let text = bytes.trim_ascii_start();
+    bytes.len() <= MOST_KEYS_BYTES && (text.starts_with(b"get ") || text.starts_with(b"gets "))
+}
+
+fn is_key(word: &[u8]) -> bool {
+    word.len() <= MOST_KEY_BYTES
+}
+
+fn is_noreply(words: &[&[u8]]) -> bool {
+    words.last() == Some(&&b"noreply"[..])
+}
+
+fn get<'b>(line: &Line<'b>, list: &'b [u8], with_cas: bool) -> Step<'b> {
+    let keys = Keys { list, with_cas };
+    if keys.iter().next().is_none() {
+        return line.say(ERROR);
+    }
+    match keys.iter().all(is_key) {
+        true => line.done(Ask::Read(Read::Text(keys))),
+        false => line.say(BAD_FORMAT),
+    }
+}
+
+fn get_and_touch<'b>(line: &Line<'b>, words: &[&[u8]], with_cas: bool) -> Step<'b> {
+    let Some((expires, keys)) = words.split_first().filter(|(_, keys)| !keys.is_empty()) else {
+        return line.say(ERROR);
+    };
+    let Some(expires) = signed(expires) else {
+        return line.say(BAD_EXPIRY);
+    };
+    if !keys.iter().all(|key| is_key(key)) {
+        return line.say(BAD_FORMAT);
+    }
+    let changes = keys.iter().enumerate().map(|(n, key)| {
+        let request = Request {
+            expires: Some(expiry(expires, line.now)),
+            ..Request::new(Verb::Get, key)
+        };
+        let is_last = n + 1 == keys.len();
+        let kind = Kind::Item { with_cas, is_last };
+        (request, reply(false, kind))
+    });
+    line.done(Ask::Change(changes.collect()))
+}
+
+fn reply(is_quiet: bool, kind: Kind) -> super::Reply {
+    super::Reply::Text(Reply { is_quiet, kind })
+}
+
+fn store<'b>(line: &Line<'b>, words: &[&[u8]], mode: Mode, with_cas: bool) -> Step<'b> {
+    let expected = if with_cas { 5 } else { 4 };
+    if words.len() != expected && words.len() != expected + 1 {
+        return line.say(ERROR);
+    }
+    let is_quiet = is_noreply(words);
+    let bad = || line.say_unless(is_quiet, BAD_FORMAT);
+    let (Some(flags), Some(expires), Some(bytes)) =
+        (unsigned_32(words[1]), signed(words[2]), signed(words[3]))
+    else {
+        return bad();
+    };
+    let cas = with_cas.then(|| unsigned(words[4]));
+    if !is_key(words[0]) || cas == Some(None) || !(0..=MOST_ANNOUNCED).contains(&bytes) {
+        return bad();
+    }
+    let value = match line.value(bytes as usize, is_quiet) {
+        Ok(value) => value,
+        Err(step) => return step,
+    };
+    let request = Request {
+        value: value.to_vec(),
+        flags,
+        expires: Some(expiry(expires, line.now)),
+        cas: cas.flatten(),
+        ..Request::new(Verb::Store(mode), words[0])
+    };
+    let ask = Ask::change(request, reply(is_quiet, Kind::Stored));
+    Step::Use(line.used + value.len() + 2, ask)
+}
+
+fn add<'b>(line: &Line<'b>, words: &[&[u8]], verb: Verb) -> Step<'b> {
+    if words.len() != 2 && words.len() != 3 {
+        return line.say(ERROR);
+    }
+    let is_quiet = is_noreply(words);
+    if !is_key(words[0]) {
+        return line.say_unless(is_quiet, BAD_FORMAT);
+    }
+    let Some(delta) = unsigned(words[1]) else {
+        let text = "CLIENT_ERROR invalid numeric delta argument\r\n";
+        return line.say_unless(is_quiet, text);
+    };
+    let request = Request {
+        delta,
+        ..Request::new(verb, words[0])
+    };
+    line.done(Ask::change(request, reply(is_quiet, Kind::Number)))
+}
+
+fn delete<'b>(line: &Line<'b>, words: &[&[u8]]) -> Step<'b> {
+    let is_quiet = is_noreply(words);
+    match words {
+        [_] | [_, b"0"] | [_, b"noreply"] | [_, b"0", b"noreply"] => {}
+        [_, _] | [_, _, _] => {
+            let text = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+            return line.say_unless(is_quiet, text);
+        }
+        _ => return line.say(ERROR),
+    }
+    if !is_key(words[0]) {
+        return line.say_unless(is_quiet, BAD_FORMAT);
+    }
+    let request = Request::new(Verb::Delete, words[0]);
+    line.done(Ask::change(request, reply(is_quiet, Kind::Deleted)))
+}
+
+fn touch<'b>(line: &Line<'b>, words: &[&[u8]]) -> Step<'b> {
+    if words.len() != 2 && words.len() != 3 {
+        return line.say(ERROR);
+    }
+    let is_quiet = is_noreply(words);
+    if !is_key(words[0]) {
+        return line.say_unless(is_quiet, BAD_FORMAT);
+    }
+    let Some(expires) = signed(words[1]) else {
+        return line.say_unless(is_quiet, BAD_EXPIRY);
+    };
+    let request = Request {
+        expires: Some(expiry(expires, line.now)),
+        ..Request::new(Verb::Get, words[0])
+    };
+    line.done(Ask::change(request, reply(is_quiet, Kind::Touched)))
+}
+
+fn control<'b>(line: &Line<'b>, command: &[u8], words: &[&[u8]]) -> Step<'b> {
+    let is_quiet = is_noreply(words);
+    match command {
+        b"flush_all" if words.len() <= 2 => {
+            let delay = match words {
+                [] | [b"noreply"] => Some(0),
+                [delay, ..] => signed(delay),
+            };
+            let Some(delay) = delay else {
+                return line.say_unless(is_quiet, BAD_EXPIRY);
+            };
+            let at = expiry(delay.max(0), line.now);
+            let delay = at.saturating_sub(line.now);
+            line.done(Ask::FlushAll(delay, reply(is_quiet, Kind::Ok)))
+        }
+        b"version" => line.say(&format!("VERSION {VERSION}\r\n")),
+        b"quit" => line.done(Ask::Quit(Vec::new())),
+        b"verbosity" if (1..=2).contains(&words.len()) => {
+            // It says what the server's log has. The log here is the engine's, which no client changes.
+            match unsigned_32(words[0]) {
+                Some(_) => line.say_unless(is_quiet, "OK\r\n"),
+                None => line.say_unless(is_quiet, BAD_FORMAT),
+            }
+        }
+        b"stats" => {
+            let kind = words.join(&b' ');
+            let kind = String::from_utf8_lossy(&kind).into_owned();
+            line.done(Ask::Stats(kind, reply(false, Kind::Ok)))
+        }
+        b"shutdown" => line.say("ERROR: shutdown not enabled\r\n"),
+        // A browser that was led here.
+        _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => Step::Close,
+        _ => line.say(ERROR),
+    }
+}

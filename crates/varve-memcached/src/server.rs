@@ -1,0 +1,230 @@
+//! Who listens, who is let in, and what is done from time to time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use varve::{Error, FlushLog, Result};
+
+use crate::connection::Connection;
+use crate::counters::{Counters, Counts};
+use crate::item::{ItemRef, now};
+use crate::protocol::VERSION;
+use crate::store::Store;
+
+/// After the process had no file descriptor left for a client.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What connections are allowed.
+pub struct Settings {
+    pub connections: usize,
+    pub threads: usize,
+    /// Changes in one transaction.
+    pub batch: usize,
+    pub idle_time: Option<Duration>,
+    /// What has begun, a request or an answer, goes on within this time.
+    pub send_time: Duration,
+    pub sweep_time: Option<Duration>,
+    pub durability: FlushLog,
+}
+
+/// What all connections use.
+pub struct Shared {
+    pub store: Store,
+    pub settings: Settings,
+    pub counters: Counters,
+    begun: Instant,
+    room: Arc<Semaphore>,
+    /// How often everything was to go: only the last one that waits for its time does it.
+    flushes: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(store: Store, settings: Settings) -> Shared {
+        Shared {
+            store,
+            counters: Counters::default(),
+            begun: Instant::now(),
+            room: Arc::new(Semaphore::new(settings.connections)),
+            settings,
+            flushes: AtomicU64::new(0),
+        }
+    }
+
+    /// All items go: at once, or in so many seconds, if nobody says anything else until then.
+    pub async fn flush_all(self: Arc<Shared>, delay: u32) -> Result<()> {
+        // Relaxed: a number that is compared with itself.
+        let number = self.flushes.fetch_add(1, Ordering::Relaxed) + 1;
+        if delay == 0 {
+            return self.delete(|_| true).await.map(drop);
+        }
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(delay.into())).await;
+            if self.flushes.load(Ordering::Relaxed) == number {
+                // Nobody waits for it; an engine that can't do it has said so in its log.
+                let _ = self.delete(|_| true).await;
+            }
+        });
+        Ok(())
+    }
+
+    async fn delete(
+        self: &Arc<Shared>,
+        wanted: impl Fn(&ItemRef<'_>) -> bool + Send + 'static,
+    ) -> Result<u64> {
+        let shared = self.clone();
+        let deleted = spawn_blocking(move || {
+            let mut session = shared.store.session()?;
+            shared.store.delete(&mut session, wanted)
+        });
+        let cancelled = |_| Error::invalid("the server was stopped before all items were deleted");
+        deleted.await.map_err(cancelled)?
+    }
+
+    /// Statistics of a kind, by memcached's names. `None`: there is no such kind.
+    pub fn stats(&self, kind: &str) -> Option<Vec<(String, String)>> {
+        let settings = &self.settings;
+        let list: Vec<(&str, String)> = match kind {
+            "" => return Some(self.general_stats()),
+            "reset" => {
+                self.counters.reset();
+                Vec::new()
+            }
+            "settings" => vec![
+                ("maxconns", settings.connections.to_string()),
+                ("num_threads", settings.threads.to_string()),
+                ("item_size_max", self.store.most_value_bytes.to_string()),
+                ("idle_timeout", seconds(settings.idle_time)),
+                ("cas_enabled", "yes".into()),
+                ("flush_enabled", "yes".into()),
+                ("auth_enabled_sasl", "no".into()),
+                ("auth_enabled_ascii", "no".into()),
+                ("binding_protocol", "auto-negotiate".into()),
+                ("w_batch_size", settings.batch.to_string()),
+                ("sweep_interval", seconds(settings.sweep_time)),
+            ],
+            // They are about memory, which is the buffer pool's here.
+            "items" | "slabs" | "sizes" => Vec::new(),
+            _ => return None,
+        };
+        let list = list.into_iter();
+        Some(list.map(|(name, value)| (name.into(), value)).collect())
+    }
+
+    fn general_stats(&self) -> Vec<(String, String)> {
+        let connections = self.settings.connections - self.room.available_permits();
+        let about = [
+            ("pid", u64::from(std::process::id())),
+            ("uptime", self.begun.elapsed().as_secs()),
+            ("time", u64::from(now())),
+        ];
+        let numbers = [
+            ("pointer_size", u64::from(usize::BITS)),
+            ("max_connections", self.settings.connections as u64),
+            ("curr_connections", connections as u64),
+            ("threads", self.settings.threads as u64),
+            ("curr_items", self.store.items()),
+        ];
+        let text = |(name, number): (&str, u64)| (name.to_owned(), number.to_string());
+        let mut stats: Vec<_> = about.into_iter().map(text).collect();
+        stats.push(("version".into(), VERSION.into()));
+        stats.extend(numbers.into_iter().chain(self.counters.list()).map(text));
+        stats
+    }
+}
+
+fn seconds(time: Option<Duration>) -> String {
+    time.map_or(0, |time| time.as_secs()).to_string()
+}
+
+/// Runs until `stopped` is told, or nobody is left to tell it.
+pub async fn run(
+    tcp: Option<TcpListener>,
+    unix: Option<UnixListener>,
+    shared: Arc<Shared>,
+    stopped: oneshot::Receiver<()>,
+) {
+    if let Some(listener) = tcp {
+        tokio::spawn(accept_tcp(listener, shared.clone()));
+    }
+    if let Some(listener) = unix {
+        tokio::spawn(accept_unix(listener, shared.clone()));
+    }
+    if let Some(time) = shared.settings.sweep_time {
+        tokio::spawn(sweep(time, shared));
+    }
+    let _ = stopped.await;
+}
+
+async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(RETRY).await;
+            continue;
+        };
+        // Answers are small, and written whole.
+        let _ = stream.set_nodelay(true);
+        admit(stream, &shared).await;
+    }
+}
+
+async fn accept_unix(listener: UnixListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(RETRY).await;
+            continue;
+        };
+        admit(stream, &shared).await;
+    }
+}
+
+async fn admit<S>(mut stream: S, shared: &Arc<Shared>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Ok(place) = shared.room.clone().try_acquire_owned() else {
+        let mut counts = Counts {
+            rejected_connections: 1,
+            ..Counts::default()
+        };
+        shared.counters.take(&mut counts);
+        // It has room for so few bytes, or it is not worth waiting for.
+        let too_many = stream.write_all(b"ERROR Too many open connections\r\n");
+        let _ = tokio::time::timeout(RETRY, too_many).await;
+        return;
+    };
+    tokio::spawn(serve(stream, shared.clone(), place));
+}
+
+async fn serve<S>(stream: S, shared: Arc<Shared>, _place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if let Ok(connection) = Connection::new(shared) {
+        // Errors are the client's: it has gone, or does not go on.
+        let _ = connection.serve(stream).await;
+    }
+}
+
+/// Deletes items that are over, from time to time. Nobody is answered with them before either.
+async fn sweep(time: Duration, shared: Arc<Shared>) {
+    let mut times = interval(time);
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first one is at once.
+    times.tick().await;
+    loop {
+        times.tick().await;
+        let now = now();
+        let swept = shared.delete(move |item| item.is_over(now)).await;
+        let mut counts = Counts {
+            items_swept: swept.unwrap_or(0),
+            ..Counts::default()
+        };
+        shared.counters.take(&mut counts);
+    }
+}

@@ -1,0 +1,340 @@
+//! Items as rows of a table.
+//!
+//! A change reads its row under an exclusive lock, decides, and writes, in one transaction with the other
+//! changes of its batch. Reads take the version that was committed last, and no lock.
+//!
+//! - **MC-3** The cas of a key only grows, unless a client sets it: it comes from a clock that never gives a
+//!   number twice, and is more than the one before. So who has seen a cas is told of each change since.
+//! - **MC-6** A batch in which one request can't be done is done again one by one: none fails for another's
+//!   sake.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::BytesMut;
+use varve::{
+    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Result, RowRef,
+    Table, TableDef, Transaction,
+};
+
+use crate::counters::Counts;
+use crate::decide::{Change, decide};
+use crate::item::{Item, ItemRef, now};
+use crate::protocol::{MOST_KEY_BYTES, Reply};
+use crate::request::Request;
+
+/// Columns of the table, in this order.
+const COLUMNS: [(&str, ColumnType); 6] = [
+    ("key", ColumnType::Bytes(MOST_KEY_BYTES as u32)),
+    ("flags", ColumnType::u32()),
+    ("expires", ColumnType::u32()),
+    ("cas", ColumnType::u64()),
+    ("marks", ColumnType::u8()),
+    ("value", ColumnType::Bytes(LONGEST_VALUE_BYTES as u32)),
+];
+
+/// What no setting exceeds.
+pub const LONGEST_VALUE_BYTES: usize = 128 << 20;
+
+/// So many rows are deleted in one transaction.
+const DELETED_AT_ONCE: usize = 500;
+
+/// The items of one table.
+pub struct Store {
+    pub db: Database,
+    table: Table,
+    pub most_value_bytes: usize,
+    /// The last cas that was given. Relaxed: a read-modify-write gives no number twice, and the row's lock
+    /// orders those of one key.
+    last_cas: AtomicU64,
+}
+
+/// What a connection keeps to work with the store.
+pub struct Session {
+    cursor: Cursor,
+    /// Reads of one batch see the same.
+    view: Option<Transaction>,
+}
+
+/// A batch that others see, but that may not be durable yet.
+pub struct Committed(Option<Transaction>);
+
+impl Committed {
+    pub fn needs_to_wait(&self) -> bool {
+        let trx = self.0.as_ref();
+        trx.is_some_and(|trx| trx.commit_lsn().is_some())
+    }
+
+    /// Waits until it is as durable as the database's setting asks.
+    pub fn wait(self) -> Result<()> {
+        self.0.map_or(Ok(()), |mut trx| trx.commit_wait())
+    }
+}
+
+impl Store {
+    /// The items in this table, which is made if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if a table of this name has other columns.
+    pub fn open(db: &Database, name: &str, most_value_bytes: usize) -> Result<Store> {
+        let table = match db.table(name) {
+            Err(Error::NotFound { .. }) => db.create_table(&definition(name))?,
+            table => table?,
+        };
+        let columns = table.def().columns.iter();
+        let is_ours = columns
+            .map(|column| (column.name.as_str(), column.ty))
+            .eq(COLUMNS);
+        let key: Vec<_> = table.def().primary.parts.iter().collect();
+        let is_key = matches!(key[..], [part] if part.column == 0 && part.prefix_len.is_none());
+        if !is_ours || !is_key {
+            return Err(Error::invalid(format!(
+                "the table `{name}` has not the columns of items: name another one"
+            )));
+        }
+        Ok(Store {
+            db: db.clone(),
+            table,
+            most_value_bytes,
+            last_cas: AtomicU64::new(0),
+        })
+    }
+
+    pub fn session(&self) -> Result<Session> {
+        Ok(Session {
+            cursor: self.table.cursor(0)?,
+            view: None,
+        })
+    }
+
+    /// About how many items there are.
+    pub fn items(&self) -> u64 {
+        self.table.row_count_estimate()
+    }
+
+    /// A number of microseconds, greater than all before.
+    fn next_cas(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let clock = since.map_or(0, |since| since.as_micros() as u64);
+        let next = |last: u64| clock.max(last + 1);
+        let last = self
+            .last_cas
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+                Some(next(last))
+            });
+        next(last.unwrap_or_else(|last| last))
+    }
+
+    /// Finds an item, as of the first read since `end_reads`.
+    pub fn read<R>(
+        &self,
+        session: &mut Session,
+        key: &[u8],
+        see: impl FnOnce(Option<ItemRef<'_>>) -> R,
+    ) -> Result<R> {
+        let view = &mut session.view;
+        let trx = view.get_or_insert_with(|| self.db.begin(Isolation::RepeatableRead));
+        let cursor = &mut session.cursor;
+        let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::None)?;
+        let row = if is_there { Some(cursor.row()?) } else { None };
+        let item = row.as_ref().map(item_of);
+        Ok(see(item.filter(|item| !item.is_over(now()))))
+    }
+
+    /// Does the batch, and writes the answers, which are true once the batch is durable (MC-1).
+    pub fn change(
+        &self,
+        session: &mut Session,
+        batch: &[(Request, Reply)],
+        counts: &mut Counts,
+        out: &mut BytesMut,
+    ) -> Committed {
+        session.view = None;
+        let begin = out.len();
+        let before = *counts;
+        if let Ok(committed) = self.change_all(session, batch, counts, out) {
+            return committed;
+        }
+        // MC-6.
+        out.truncate(begin);
+        *counts = before;
+        let mut last = Committed(None);
+        for one in batch {
+            let begin = out.len();
+            let done = self.change_all(session, std::slice::from_ref(one), counts, out);
+            match done {
+                Ok(committed) => last = committed,
+                Err(e) => {
+                    out.truncate(begin);
+                    one.1.fail(&e.to_string(), out);
+                }
+            }
+        }
+        // What came before the last commit is durable when that is.
+        last
+    }
+
+    fn change_all(
+        &self,
+        session: &mut Session,
+        batch: &[(Request, Reply)],
+        counts: &mut Counts,
+        out: &mut BytesMut,
+    ) -> Result<Committed> {
+        // Nobody looks for a range here: locks of gaps would only be in each other's way.
+        let mut trx = self.db.begin(Isolation::ReadCommitted);
+        for (request, reply) in batch {
+            let decision = loop {
+                match self.change_one(&mut trx, &mut session.cursor, request) {
+                    // Somebody else has made it since: now it is there, and locked.
+                    Err(Error::DuplicateKey { .. }) => continue,
+                    decision => break decision?,
+                }
+            };
+            counts.change(request, &decision);
+            reply.write(request, &decision, now(), out);
+        }
+        trx.commit_start()?;
+        Ok(Committed(Some(trx)))
+    }
+
+    fn change_one(
+        &self,
+        trx: &mut Transaction,
+        cursor: &mut Cursor,
+        request: &Request,
+    ) -> Result<crate::decide::Decision> {
+        trx.start_statement();
+        let key = [Some(&request.key[..])];
+        let is_there = cursor.seek(trx, &key, KeyMatch::Exact, LockMode::Exclusive)?;
+        let decision = {
+            let row = if is_there { Some(cursor.row()?) } else { None };
+            let item = row.as_ref().map(item_of);
+            let item = item.filter(|item| !item.is_over(now()));
+            decide(request, item, self.next_cas(), self.most_value_bytes)
+        };
+        match &decision.change {
+            Change::Put(item) => put(
+                trx,
+                &self.table,
+                is_there.then_some(&*cursor),
+                request,
+                item,
+            )?,
+            Change::Delete => trx.delete(&self.table, cursor)?,
+            Change::Keep => {}
+        }
+        Ok(decision)
+    }
+
+    /// Deletes the items that are now, and that `wanted` names; those that come or change meanwhile stay.
+    /// Returns how many it were.
+    pub fn delete(
+        &self,
+        session: &mut Session,
+        wanted: impl Fn(&ItemRef<'_>) -> bool,
+    ) -> Result<u64> {
+        session.view = None;
+        let mut view = self.db.begin(Isolation::RepeatableRead);
+        let mut scan = self.table.cursor(0)?;
+        // The values don't matter here, and may be long.
+        scan.set_wanted_columns(Some(&[true, true, true, true, true, false]));
+        let mut is_there = scan.first(&mut view, LockMode::None)?;
+        let mut deleted = 0;
+        while is_there {
+            let mut found = Vec::new();
+            while is_there && found.len() < DELETED_AT_ONCE {
+                let row = scan.row()?;
+                let item = head_of(&row);
+                if wanted(&item) {
+                    found.push((row.get(0).unwrap_or_default().to_vec(), item.cas));
+                }
+                is_there = scan.next(&mut view)?;
+            }
+            deleted += self.delete_these(session, &found)?;
+        }
+        Ok(deleted)
+    }
+
+    fn delete_these(&self, session: &mut Session, found: &[(Vec<u8>, u64)]) -> Result<u64> {
+        let mut deleted = 0;
+        let mut trx = self.db.begin(Isolation::ReadCommitted);
+        let cursor = &mut session.cursor;
+        for (key, cas) in found {
+            trx.start_statement();
+            let key = [Some(&key[..])];
+            // Who has it locked changes it.
+            let lock = LockMode::ExclusiveSkipLocked;
+            if cursor.seek(&mut trx, &key, KeyMatch::Exact, lock)?
+                && item_of(&cursor.row()?).cas == *cas
+            {
+                trx.delete(&self.table, cursor)?;
+                deleted += 1;
+            }
+        }
+        trx.commit()?;
+        Ok(deleted)
+    }
+}
+
+impl Session {
+    /// Later reads see what was committed meanwhile.
+    pub fn end_reads(&mut self) {
+        self.view = None;
+    }
+}
+
+fn definition(name: &str) -> TableDef {
+    let def = COLUMNS
+        .iter()
+        .fold(TableDef::new(name), |def, (name, ty)| def.column(name, *ty));
+    def.primary(&["key"])
+}
+
+fn put(
+    trx: &mut Transaction,
+    table: &Table,
+    old: Option<&Cursor>,
+    request: &Request,
+    item: &Item,
+) -> Result<()> {
+    let (flags, expires) = (item.flags.to_le_bytes(), item.expires.to_le_bytes());
+    let (cas, marks) = (item.cas.to_le_bytes(), [item.marks]);
+    let row: [Datum<'_>; 6] = [
+        Some(&request.key),
+        Some(&flags),
+        Some(&expires),
+        Some(&cas),
+        Some(&marks),
+        Some(&item.value),
+    ];
+    match old {
+        Some(cursor) => trx.update(table, cursor, &row).map(drop),
+        None => trx.insert_or(table, &row, varve::OnDuplicate::LockExclusive),
+    }
+}
+
+fn item_of<'r>(row: &RowRef<'r>) -> ItemRef<'r> {
+    ItemRef {
+        value: row.get(5).unwrap_or_default(),
+        ..head_of(row)
+    }
+}
+
+/// Without its value.
+fn head_of<'r>(row: &RowRef<'_>) -> ItemRef<'r> {
+    let number = |column: usize| {
+        let mut bytes = [0; 8];
+        let stored = row.get(column).unwrap_or_default();
+        bytes[..stored.len()].copy_from_slice(stored);
+        u64::from_le_bytes(bytes)
+    };
+    ItemRef {
+        flags: number(1) as u32,
+        expires: number(2) as u32,
+        cas: number(3),
+        marks: number(4) as u8,
+        value: &[],
+    }
+}
