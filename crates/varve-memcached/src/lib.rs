@@ -31,8 +31,8 @@
 //! | `connection` | one client: order, batches, durability, bounds |
 //! | `server` | who is let in; statistics; items that are over |
 //!
-//! The protocol is the one that memcached's `doc/protocol.txt` and `doc/protocol-binary.txt` describe, and the
-//! answers are those of memcached 1.6, but where a table is no cache: nothing is evicted, a value that is
+//! The protocol is the one that memcached's `doc/protocol.txt` and `doc/protocol-binary.txt` describe, and
+//! the answers are those of memcached 1.6, but where a table is no cache: nothing is evicted, a value that is
 //! refused for its length leaves the old one there, and reads are not recorded (flags `h`, `l`, `u` of the
 //! meta commands). `docs/memcached.md` has all differences.
 

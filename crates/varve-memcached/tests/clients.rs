@@ -53,8 +53,8 @@ fn items_are_rows_that_stay() {
     assert_eq!(answers, "VALUE a 7 3\r\nabc\r\nEND\r\n");
 }
 
-/// Increments of many clients on few keys: none is lost, and none counts twice. Their batches have the keys in
-/// different orders, so that some wait for each other, and are done again one by one (MC-6).
+/// Increments of many clients on few keys: none is lost, and none counts twice. Their batches have the keys
+/// in different orders, so that some wait for each other, and are done again one by one (MC-6).
 #[test]
 fn no_increment_is_lost() {
     const CLIENTS: u64 = 8;

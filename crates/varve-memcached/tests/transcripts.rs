@@ -1,5 +1,6 @@
-//! What clients send, and what they are answered: byte by byte as memcached 1.6.18 does, where nothing else is
-//! said. Each transcript is sent to a server of its own, whole and byte by byte.
+//! What clients send, and what they are answered: as memcached 1.6.18 does, byte by byte, but the flags `E`
+//! and `x`, which are of a later version. Each transcript is sent to a server of its own, all at once and
+//! byte by byte: answers come in order, and each request sees what those before it did (MC-2).
 
 mod common;
 
@@ -24,11 +25,11 @@ fn check(rows: &[Row]) {
             let got = answers_to(&server, request.as_bytes());
             assert_eq!(String::from_utf8_lossy(&got), *answer, "to {request:?}");
         }
-        assert_eq!(whole, expected, "all at once");
+        assert_eq!(whole, expected, "MC-2: all at once");
     }
     let server = Server::start();
     let slowly = server.answers_byte_by_byte(sent.as_bytes());
-    assert_eq!(String::from_utf8_lossy(&slowly), expected, "byte by byte");
+    assert_eq!(String::from_utf8_lossy(&slowly), expected, "MC-2: byte by byte");
 }
 
 #[test]

@@ -194,7 +194,7 @@ mod tests {
         b"\x80\x05\x00\x01\x14\x00\x00\x00\x00\x00\x00\x15any.\0\0\0\0\0\0\0\0delta...initial.timek",
     ];
 
-    /// Parses until nothing more can be. Every byte is used once, and an answer can be written to each request.
+    /// Parses until nothing more can be. Every byte is used once, and each request can be answered.
     fn parse_all(mut bytes: &[u8]) -> usize {
         let mut requests = 0;
         let mut out = BytesMut::new();
