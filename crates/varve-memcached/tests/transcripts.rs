@@ -29,7 +29,11 @@ fn check(rows: &[Row]) {
     }
     let server = Server::start();
     let slowly = server.answers_byte_by_byte(sent.as_bytes());
-    assert_eq!(String::from_utf8_lossy(&slowly), expected, "MC-2: byte by byte");
+    assert_eq!(
+        String::from_utf8_lossy(&slowly),
+        expected,
+        "MC-2: byte by byte"
+    );
 }
 
 #[test]
@@ -106,7 +110,6 @@ fn items_end() {
         ("touch a x\r\n", "CLIENT_ERROR invalid exptime argument\r\n"),
         ("gat 100 a b\r\n", "VALUE a 0 1\r\ny\r\nEND\r\n"),
         ("gat x a\r\n", "CLIENT_ERROR invalid exptime argument\r\n"),
-        ("mg a t\r\n", "HD t100\r\n"),
         ("touch a 0\r\n", "TOUCHED\r\n"),
         ("mg a t\r\n", "HD t-1\r\n"),
         ("gat -1 a\r\n", "VALUE a 0 1\r\ny\r\nEND\r\n"),
@@ -178,9 +181,9 @@ fn meta_commands() {
         ("mg a v\r\n", "EN\r\n"),
         ("mg a v q\r\nmn\r\n", "MN\r\n"),
         ("mg a k O9\r\n", "EN ka O9\r\n"),
-        ("ms a 3 F7 T100 k Ox\r\nabc\r\n", "HD ka Ox\r\n"),
+        ("ms a 3 F7 k Ox\r\nabc\r\n", "HD ka Ox\r\n"),
         ("mg a\r\n", "HD\r\n"),
-        ("mg a s v f k Oy t\r\n", "VA 3 s3 f7 ka Oy t100\r\nabc\r\n"),
+        ("mg a s v f k Oy t\r\n", "VA 3 s3 f7 ka Oy t-1\r\nabc\r\n"),
         ("ms a 1 ME\r\nx\r\n", "NS\r\n"),
         ("ms b 1 MR\r\nx\r\n", "NS\r\n"),
         ("ms a 1 MA q\r\n!\r\n", ""),
@@ -232,17 +235,34 @@ fn one_client_wins() {
         ("mg a v N30\r\n", "VA 0 W\r\n\r\n"),
         ("mg a v N30\r\n", "VA 0 Z\r\n\r\n"),
         ("mg a v\r\n", "VA 0 Z\r\n\r\n"),
-        ("ms a 1 T30\r\nx\r\n", "HD\r\n"),
+        ("ms a 1 T3000\r\nx\r\n", "HD\r\n"),
         ("mg a v N30\r\n", "VA 1\r\nx\r\n"),
-        ("mg a R29\r\n", "HD\r\n"),
-        ("mg a R40\r\n", "HD W\r\n"),
-        ("mg a R40\r\n", "HD Z\r\n"),
-        ("md a I T20\r\n", "HD\r\n"),
-        ("mg a v t\r\n", "VA 1 t20 X W\r\nx\r\n"),
+        ("mg a R1000\r\n", "HD\r\n"),
+        ("mg a R9000\r\n", "HD W\r\n"),
+        ("mg a R9000\r\n", "HD Z\r\n"),
+        ("md a I T0\r\n", "HD\r\n"),
+        ("mg a v t\r\n", "VA 1 t-1 X W\r\nx\r\n"),
         ("mg a v\r\n", "VA 1 Z X\r\nx\r\n"),
         ("md a x\r\n", "HD\r\n"),
         ("mg a s v\r\n", "VA 0 s0 Z X\r\n\r\n"),
     ]);
+}
+
+/// Seconds pass while a client waits.
+#[test]
+fn the_time_that_is_left_is_told() {
+    let server = Server::start();
+    let said = b"ms a 1 T1000\r\nx\r\nmg a t\r\ntouch a 5000\r\nmg a t\r\nma n N9000 t\r\n";
+    let answers = String::from_utf8(answers_to(&server, said)).unwrap();
+    let told: Vec<u32> = answers
+        .lines()
+        .filter_map(|line| line.strip_prefix("HD t"))
+        .map(|seconds| seconds.parse().unwrap())
+        .collect();
+    assert_eq!(told.len(), 3, "{answers}");
+    for (told, most) in told.into_iter().zip([1000, 5000, 9000]) {
+        assert!((most - 500..=most).contains(&told), "{answers}");
+    }
 }
 
 /// A cas is another one after each change.
