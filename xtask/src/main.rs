@@ -7,7 +7,7 @@
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `suites`, `hermitage`, `soak` | the tests |
 //! | `app_suites` | the tests of application frameworks |
 //! | `monitor` | the monitor's page in a browser |
-//! | `cached` | what is fetched once |
+//! | `memcached` | `varve serve` beside memcached |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //!
 //! `stress`, `random-sql` and `bench` are programs of their own (`varve-stress`, `varve-random`,
@@ -17,11 +17,11 @@
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
 
 mod app_suites;
-mod cached;
 mod engine_suite;
 mod fuzz;
 mod hermitage;
 mod listed;
+mod memcached;
 mod monitor;
 mod mtr;
 mod nightly;
@@ -70,6 +70,8 @@ enum Task {
     Suites(suites::SuitesArgs),
     /// Look at the monitor's page with a browser
     Monitor(monitor::MonitorArgs),
+    /// Ask the memcached server and memcached the same, and compare
+    Memcached(memcached::MemcachedArgs),
     /// Run the tests of an application framework with Varve and with InnoDB, and compare
     AppSuite(app_suites::AppSuiteArgs),
     /// Kill a server and a program under load again and again, and check what they kept
@@ -116,6 +118,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
         Task::Suites(args) => return suites::run(workspace, &args),
         Task::Monitor(args) => monitor::run(workspace, &args)?,
+        Task::Memcached(args) => memcached::run(workspace, &args)?,
         Task::AppSuite(args) => return app_suites::run(workspace, &args),
         Task::Stress(_) => become_program(workspace, "varve-stress")?,
         Task::Soak(args) => return soak::run(workspace, &args),

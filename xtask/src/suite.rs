@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 
 use crate::engine_suite;
 use crate::hermitage;
+use crate::memcached;
 use crate::monitor;
 use crate::mtr::{self, Count};
 use crate::programs;
@@ -75,11 +76,12 @@ const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
     loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
 })];
 
-const SLOW: [Step; 12] = [
+const SLOW: [Step; 13] = [
     ("interleavings (loom)", |workspace| {
         loom_tests(workspace, &[])
     }),
     ("the monitor in a browser", monitor::run_suite),
+    ("clients of memcached", memcached::run_suite),
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),

@@ -14,6 +14,7 @@ mod fill;
 mod instructions;
 mod load;
 mod long_reader;
+mod memcached;
 mod memory;
 mod multi_table;
 mod oltp;
@@ -95,6 +96,8 @@ enum BenchTask {
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
     Instructions(instructions::InstructionsArgs),
+    /// Gets and sets of `varve serve` beside memcached and SQL
+    Memcached(memcached::MemcachedArgs),
     /// What a start costs with few tables and with many, and what memory these take
     Dictionary(dictionary::DictionaryArgs),
 }
@@ -128,6 +131,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Sizes(args) => sizes::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
+        BenchTask::Memcached(args) => memcached::run(workspace, args),
         BenchTask::Dictionary(args) => dictionary::run(workspace, args),
     }
 }

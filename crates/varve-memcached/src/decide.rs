@@ -41,6 +41,8 @@ pub struct Decision {
     pub wins: bool,
     /// Another was told so before.
     pub was_won: bool,
+    /// The number was not there, and was made.
+    pub is_new: bool,
 }
 
 impl Decision {
@@ -52,6 +54,7 @@ impl Decision {
             number: 0,
             wins: false,
             was_won: false,
+            is_new: false,
         }
     }
 
@@ -98,7 +101,7 @@ fn get(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
         };
         let made = Item {
             cas,
-            expires,
+            expires: request.expires.unwrap_or(expires),
             marks: WON,
             ..Item::default()
         };
@@ -109,8 +112,10 @@ fn get(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
     };
     let was_won = found.marks & WON != 0;
     let expires = request.expires.unwrap_or(found.expires);
-    let ends_soon = |before| expires != 0 && expires < before;
-    let wins = !was_won && (found.wants_renewal() || request.renew_before.is_some_and(ends_soon));
+    // What it was until now.
+    let ends_soon = |before| found.expires != 0 && found.expires < before;
+    let may_win = request.may_renew && !was_won;
+    let wins = may_win && (found.wants_renewal() || request.renew_before.is_some_and(ends_soon));
     let item = Item {
         expires,
         marks: found.marks | if wins { WON } else { 0 },
@@ -222,15 +227,20 @@ fn add(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
         };
         let made = Item {
             cas,
-            expires,
+            expires: request.expires.unwrap_or(expires),
             value: request.initial.to_string().into_bytes(),
             ..Item::default()
         };
         return Decision {
             number: request.initial,
+            is_new: true,
             ..Decision::put(made)
         };
     };
+    // In memcached's order.
+    if found.value.is_empty() {
+        return Decision::none(Status::NotNumeric);
+    }
     if request.cas.is_some_and(|wanted| wanted != found.cas) {
         return Decision::none(Status::Exists);
     }
@@ -256,11 +266,14 @@ fn add(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
     }
 }
 
-/// The number that a value is: decimal digits, with spaces around.
+/// The number that a value begins with: spaces, maybe a `+`, digits, and then the end or a space.
 fn number(value: &[u8]) -> Option<u64> {
-    const LONGEST: usize = 20;
-    let digits = value.trim_ascii();
-    if value.len() > LONGEST || !digits.iter().all(u8::is_ascii_digit) {
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let text = value.trim_ascii_start();
+    let end = text.iter().position(is_space).unwrap_or(text.len());
+    let word = &text[..end];
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -355,9 +368,20 @@ mod tests {
             (Increment, "x", 1, NotNumeric, 0, ""),
             (Increment, "", 1, NotNumeric, 0, ""),
             (Increment, "-1", 1, NotNumeric, 0, ""),
-            (Increment, "1 2", 1, NotNumeric, 0, ""),
+            (Increment, "1 2", 1, Done, 2, "2  "),
+            (Increment, " 1x", 1, NotNumeric, 0, ""),
+            (Increment, "\r\n", 5, NotNumeric, 0, ""),
+            (Increment, "\r\n2", 5, Done, 7, "7  "),
+            (Increment, " -1", 1, NotNumeric, 0, ""),
             (Increment, "18446744073709551616", 1, NotNumeric, 0, ""),
-            (Increment, "000000000000000000001", 1, NotNumeric, 0, ""),
+            (
+                Increment,
+                "000000000000000000001",
+                1,
+                Done,
+                2,
+                "2                    ",
+            ),
         ] {
             let wanted = Request {
                 delta,
@@ -392,7 +416,15 @@ mod tests {
             panic!("it stays");
         };
         assert_eq!((stale.marks, stale.expires, stale.cas), (STALE, 30, CAS));
-        let get = request(Verb::Get, "");
+        let classic = request(Verb::Get, "");
+        assert!(
+            !decided(&classic, Some(&stale)).wins,
+            "it could not be told"
+        );
+        let get = Request {
+            may_renew: true,
+            ..classic
+        };
         let first = decided(&get, Some(&stale));
         assert!(first.wins && !first.was_won);
         let Change::Put(won) = first.change else {
@@ -429,6 +461,7 @@ mod tests {
         assert!(decided(&vivify, Some(&made)).was_won);
         for (before, wins) in [(50, false), (51, true)] {
             let renew = Request {
+                may_renew: true,
                 renew_before: Some(before),
                 ..request(Verb::Get, "")
             };

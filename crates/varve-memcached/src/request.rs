@@ -43,6 +43,8 @@ pub struct Request {
     pub new_cas: Option<u64>,
     /// If there is no item, one with this time is made.
     pub vivify: Option<u32>,
+    /// The client may be the one that renews a stale item.
+    pub may_renew: bool,
     /// If the item ends before this time, one client is told to renew it.
     pub renew_before: Option<u32>,
     /// `Delete` only marks the item as stale; `Store` with an older cas stores it as a stale one.
@@ -66,6 +68,7 @@ impl Request {
             cas: None,
             new_cas: None,
             vivify: None,
+            may_renew: false,
             renew_before: None,
             invalidate: false,
             keep_key: false,

@@ -164,7 +164,9 @@ impl Store {
             let begin = out.len();
             let done = self.change_all(session, std::slice::from_ref(one), counts, out);
             match done {
-                Ok(committed) => last = committed,
+                // What changed nothing has nothing to wait for.
+                Ok(committed) if committed.needs_to_wait() => last = committed,
+                Ok(_) => {}
                 Err(e) => {
                     out.truncate(begin);
                     one.1.fail(&e.to_string(), out);

@@ -7,12 +7,16 @@
 //! | `plugin` | build and check `ha_varve.so` |
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `session` | a connection in a thread |
+//! | `memcached` | memcached, and clients of it |
+//! | `cached` | what is fetched once |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line. No
 //! part of the product depends on it.
 
+pub mod cached;
 pub mod client;
 pub mod command;
+pub mod memcached;
 pub mod plugin;
 pub mod prefix;
 pub mod server;

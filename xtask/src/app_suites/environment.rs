@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use varve_testbed::cached::made_once;
 use varve_testbed::prefix::Prefix;
 use varve_testbed::workspace::Workspace;
 
 use super::application::Application;
-use crate::cached::made_once;
 
 pub struct Environment {
     /// What `Application::make` has filled.

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use varve_testbed::cached::made_once;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::workspace::{Workspace, cargo};
 
-use crate::cached::made_once;
 use crate::mtr::Count;
 
 /// It would be a script if the page took it for markup.

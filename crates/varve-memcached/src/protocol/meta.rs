@@ -17,6 +17,8 @@ use crate::request::{Mode, Request, Verb};
 const MOST_FLAGS: usize = 18;
 const MOST_OPAQUE_BYTES: usize = 32;
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format\r\n";
+/// Whatever it is, to some of the commands.
+const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag\r\n";
 const ERROR: &str = "ERROR\r\n";
 
 /// A key and its flags, as they came.
@@ -92,6 +94,7 @@ pub fn parse<'b>(line: &Line<'b>, letter: u8, list: &[&'b [u8]]) -> Step<'b> {
     }
     let flags = match flags(line, list[0], &list[first_flag..]) {
         Ok(flags) => flags,
+        Err(_) if matches!(letter, b'd' | b'a') => return line.say(BAD_FLAG),
         Err(text) => return refuse(text),
     };
     match letter {
@@ -133,11 +136,9 @@ fn flags<'b>(line: &Line<'b>, key: &'b [u8], list: &[&'b [u8]]) -> Result<Flags<
         invalidate: false,
         keep_key: false,
     };
-    let time = |text| {
-        let number = signed(text).ok_or(BAD_TOKEN);
-        number.map(|number| Some(expiry(number, line.now)))
-    };
-    let number = |text| unsigned(text).ok_or(BAD_TOKEN);
+    // As for memcached: a flag that is none, or comes again, ends it; of other faults the last one is told.
+    let mut bad = None;
+    let mut note = |text| bad = Some(text);
     let mut seen = 0u128;
     for word in list {
         let (&letter, token) = word.split_first().expect("words are not empty");
@@ -146,37 +147,40 @@ fn flags<'b>(line: &Line<'b>, key: &'b [u8], list: &[&'b [u8]]) -> Result<Flags<
             return Err("CLIENT_ERROR duplicate flag\r\n");
         }
         seen |= bit;
+        let time = signed(token).map(|number| expiry(number, line.now));
+        let number = unsigned(token);
         match letter {
-            b'b' => {
-                let decoded = BASE64.decode(key).ok().filter(|key| !key.is_empty());
-                flags.key = decoded.ok_or("CLIENT_ERROR error decoding key\r\n")?.into();
-                flags.is_base64 = true;
-            }
-            b'T' => flags.expires = time(token)?,
-            b'N' => flags.vivify = time(token)?,
-            b'R' => flags.renew_before = time(token)?,
+            b'b' => match BASE64.decode(key).ok().filter(|key| !key.is_empty()) {
+                Some(decoded) => (flags.key, flags.is_base64) = (decoded.into(), true),
+                None => note("CLIENT_ERROR error decoding key\r\n"),
+            },
+            b'T' | b'N' | b'R' if time.is_none() => note(BAD_TOKEN),
+            b'T' => flags.expires = time,
+            b'N' => flags.vivify = time,
+            b'R' => flags.renew_before = time,
             b'v' => flags.value = true,
             b'q' => flags.is_quiet = true,
-            b'F' => flags.flags = unsigned_32(token).ok_or(BAD_FORMAT)?,
-            b'C' => flags.cas = Some(number(token)?),
-            b'E' => flags.new_cas = Some(number(token)?),
+            b'F' => match unsigned_32(token) {
+                Some(client_flags) => flags.flags = client_flags,
+                None => note(BAD_FORMAT),
+            },
+            b'C' | b'E' if number.is_none() => note(BAD_TOKEN),
+            b'C' => flags.cas = number,
+            b'E' => flags.new_cas = number,
             b'M' => match token {
                 [mode] => flags.mode = *mode,
-                _ => return Err("CLIENT_ERROR incorrect length for M token\r\n"),
+                _ => note("CLIENT_ERROR incorrect length for M token\r\n"),
             },
-            b'J' => {
-                let initial = unsigned(token);
-                flags.initial = initial.ok_or("CLIENT_ERROR invalid numeric initial value\r\n")?;
-            }
-            b'D' => {
-                let delta = unsigned(token);
-                flags.delta = delta.ok_or("CLIENT_ERROR invalid numeric delta value\r\n")?;
-            }
+            b'J' => match number {
+                Some(initial) => flags.initial = initial,
+                None => note("CLIENT_ERROR invalid numeric initial value\r\n"),
+            },
+            b'D' => match number {
+                Some(delta) => flags.delta = delta,
+                None => note("CLIENT_ERROR invalid numeric delta value\r\n"),
+            },
             b'I' => flags.invalidate = true,
             b'x' => flags.keep_key = true,
-            b'O' if token.len() >= MOST_OPAQUE_BYTES => {
-                return Err("CLIENT_ERROR opaque token too long\r\n");
-            }
             // P and L are for proxies. Nothing is kept about uses of an item, so `u` has no meaning.
             b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'u' => {}
             b'h' | b'l' => {
@@ -187,7 +191,11 @@ fn flags<'b>(line: &Line<'b>, key: &'b [u8], list: &[&'b [u8]]) -> Result<Flags<
             _ => return Err("CLIENT_ERROR invalid flag\r\n"),
         }
     }
-    Ok(flags)
+    let opaque = |word: &&[u8]| word[0] == b'O' && word.len() > MOST_OPAQUE_BYTES;
+    if bad.is_none() && list.iter().any(|word| opaque(&&**word)) {
+        bad = Some("CLIENT_ERROR opaque token too long\r\n");
+    }
+    bad.map_or(Ok(flags), Err)
 }
 
 /// What stands behind a word of a line.
@@ -205,6 +213,7 @@ impl<'b> Flags<'b> {
             cas: self.cas.filter(|&cas| cas != 0),
             new_cas: self.new_cas,
             vivify: self.vivify,
+            may_renew: true,
             renew_before: self.renew_before,
             invalidate: self.invalidate,
             keep_key: self.keep_key,
@@ -414,7 +423,7 @@ impl Reply {
                 let item = item.expect("there is one");
                 echo.item(&item, now, decision.wins, out);
             }
-            (Status::Done, _) if echo.is_quiet => {}
+            (Status::Done, _) if echo.is_quiet && !decision.is_new => {}
             (Status::Done, Verb::Increment | Verb::Decrement) => {
                 self.number(decision, now, out);
             }

@@ -111,7 +111,13 @@ pub mod binary {
 
     pub fn answers(mut bytes: &[u8]) -> Vec<Answer> {
         let mut answers = Vec::new();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        // A character for each byte.
+        let text = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|&byte| char::from(byte))
+                .collect::<String>()
+        };
         while !bytes.is_empty() {
             let (head, rest) = bytes.split_at(24);
             assert_eq!((head[0], &head[12..16]), (0x81, &b"any."[..]));

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::workspace::{cache_dir, remove_dir};
 use anyhow::Result;
 use rustix::fs::{FlockOperation, flock};
-use varve_testbed::workspace::{cache_dir, remove_dir};
 
 /// The folder `name` of the cache, which `make` has filled, and fills again when `wanted` changes.
 pub fn made_once(

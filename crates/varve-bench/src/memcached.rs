@@ -1,0 +1,372 @@
+//! `bench memcached`: gets and sets of `varve serve` beside memcached, and beside point selects of sysbench in
+//! a server with Varve.
+//!
+//! One thread is the client of all connections. It sends each a batch of requests, then reads all answers, and
+//! begins again: so there is always one batch of each connection under way. Keys are drawn uniformly, and all are
+//! there, so that the answer to a batch has a known length. Servers take turns; each has four threads, and a
+//! pool, or memory, for everything.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::memcached;
+use varve_testbed::server::Engine;
+use varve_testbed::workspace::{Workspace, cargo, remove_dir};
+
+use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
+use crate::stats::{Spread, median};
+use crate::table::{Cell, Table};
+
+#[derive(clap::Args)]
+pub struct MemcachedArgs {
+    /// Numbers of connections
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64,256")]
+    connections: Vec<usize>,
+    /// Requests that a connection sends together
+    #[arg(long, value_delimiter = ',', default_value = "1,32")]
+    pipeline: Vec<usize>,
+    /// Of a hundred requests so many are sets
+    #[arg(long, value_delimiter = ',', default_value = "0,10,50")]
+    sets: Vec<u32>,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 5)]
+    time: u64,
+    /// Runs of each kind; the median counts
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Items, and rows of the table for SQL
+    #[arg(long, default_value_t = 100_000)]
+    items: u32,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
+    /// Leave out SQL
+    #[arg(long)]
+    no_sql: bool,
+    /// Print the result as JSON, with all that was measured
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who is measured: memcached first, as the ratios are to it.
+const SERVERS: [&str; 3] = ["memcached", "varve, lazy", "varve, durable"];
+
+/// One of them.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(programs: &Path, varve: &Path, dir: &Path, which: usize) -> Result<Server> {
+        let mut server = match which {
+            0 => memcached_on_a_free_port(programs)?,
+            _ => serve(varve, &dir.join(which.to_string()), which == 2)?,
+        };
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", server.port)).is_err() {
+            let ended = server.process.try_wait()?;
+            ensure!(ended.is_none(), "{} has ended: {ended:?}", SERVERS[which]);
+            ensure!(
+                begun.elapsed().as_secs() < 60,
+                "{} does not listen",
+                SERVERS[which]
+            );
+            sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended, which was noticed by who asked it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn memcached_on_a_free_port(programs: &Path) -> Result<Server> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let process = Command::new(programs.join("memcached"))
+        .args([
+            "-u",
+            "root",
+            "-m",
+            "1024",
+            "-t",
+            "4",
+            "-l",
+            "127.0.0.1",
+            "-p",
+        ])
+        .arg(port.to_string())
+        .spawn()
+        .context("memcached")?;
+    Ok(Server { process, port })
+}
+
+fn serve(varve: &Path, dir: &Path, is_durable: bool) -> Result<Server> {
+    let durability = if is_durable { "sync" } else { "lazy" };
+    let mut process = Command::new(varve)
+        .arg("serve")
+        .arg(dir)
+        .args(["--address=127.0.0.1:0", "--buffer-pool=1024", "--threads=4"])
+        .arg(format!("--durability={durability}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| varve.display().to_string())?;
+    let mut said = String::new();
+    let output = process.stdout.take().context("it is a pipe")?;
+    BufReader::new(output).read_line(&mut said)?;
+    let port = said
+        .trim()
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok());
+    let port = port.with_context(|| format!("`varve serve` says {said:?}"))?;
+    Ok(Server { process, port })
+}
+
+/// What is asked.
+#[derive(Clone, Copy)]
+struct Load {
+    connections: usize,
+    pipeline: usize,
+    sets: u32,
+}
+
+/// How a run went.
+#[derive(Clone, Copy)]
+struct Run {
+    per_second: f64,
+    /// Of a batch, until all of it is answered.
+    p99_ms: f64,
+}
+
+struct Client<'a> {
+    args: &'a MemcachedArgs,
+    value: Vec<u8>,
+    random: fastrand::Rng,
+}
+
+impl Client<'_> {
+    fn fill(&self, port: u16) -> Result<()> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        let mut requests = Vec::new();
+        for item in 0..self.args.items {
+            self.set(item, &mut requests);
+            if item % 1000 == 999 || item + 1 == self.args.items {
+                stream.write_all(&requests)?;
+                let mut answers = vec![0; STORED.len() * (item as usize % 1000 + 1)];
+                stream.read_exact(&mut answers)?;
+                requests.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&self, item: u32, out: &mut Vec<u8>) {
+        let head = format!("set item:{item:08} 0 0 {}\r\n", self.value.len());
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(&self.value);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// The length of the answer to a get.
+    fn item_bytes(&self) -> usize {
+        let head = format!("VALUE item:{:08} 0 {}\r\n", 0, self.value.len());
+        head.len() + self.value.len() + "\r\nEND\r\n".len()
+    }
+
+    /// Requests of one batch, and the length of their answers.
+    fn batch(&mut self, load: Load, out: &mut Vec<u8>) -> usize {
+        out.clear();
+        let mut answers = 0;
+        for _ in 0..load.pipeline {
+            let item = self.random.u32(0..self.args.items);
+            if self.random.u32(0..100) < load.sets {
+                self.set(item, out);
+                answers += STORED.len();
+            } else {
+                out.extend_from_slice(format!("get item:{item:08}\r\n").as_bytes());
+                answers += self.item_bytes();
+            }
+        }
+        answers
+    }
+
+    fn run(&mut self, port: u16, load: Load) -> Result<Run> {
+        let connect = |_| {
+            let stream = TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+            Ok(stream)
+        };
+        let streams: Vec<TcpStream> = (0..load.connections).map(connect).collect::<Result<_>>()?;
+        let mut under_way = vec![(Instant::now(), 0); load.connections];
+        let (mut requests, mut answers) = (Vec::new(), Vec::new());
+        let (mut batches, mut times) = (0, Vec::new());
+        let begun = Instant::now();
+        let time = Duration::from_secs(self.args.time);
+        while begun.elapsed() < time {
+            for (mut stream, sent) in streams.iter().zip(&mut under_way) {
+                let bytes = self.batch(load, &mut requests);
+                *sent = (Instant::now(), bytes);
+                stream.write_all(&requests)?;
+            }
+            for (mut stream, (sent, bytes)) in streams.iter().zip(&under_way) {
+                answers.resize(*bytes, 0);
+                stream.read_exact(&mut answers)?;
+                ensure!(answers.ends_with(b"\r\n"), "an answer has another length");
+                times.push(sent.elapsed().as_secs_f64() * 1000.0);
+                batches += 1;
+            }
+        }
+        let requests = (batches * load.pipeline) as f64;
+        times.sort_by(f64::total_cmp);
+        Ok(Run {
+            per_second: requests / begun.elapsed().as_secs_f64(),
+            p99_ms: times[times.len() * 99 / 100],
+        })
+    }
+}
+
+const STORED: &[u8] = b"STORED\r\n";
+
+fn build(workspace: &Workspace) -> Result<PathBuf> {
+    let build = [
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package",
+        "varve-cli",
+    ];
+    command::run(Cmd::new(cargo()).args(build).dir(&workspace.root))?;
+    Ok(workspace.target.join("release/varve"))
+}
+
+pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
+    ensure!(
+        args.repeat > 0 && args.time > 0 && args.items > 0,
+        "nothing to run"
+    );
+    let programs = memcached::programs(workspace)?;
+    let varve = build(workspace)?;
+    let common = Common {
+        json: args.json,
+        engines: vec![Engine::Varve],
+        options: vec!["--max-connections=600".into()],
+    };
+    let benchmark = Benchmark::begin(workspace, "memcached", &common)?;
+    let dir = workspace.target.join("bench-memcached-served");
+    remove_dir(&dir)?;
+    std::fs::create_dir_all(&dir)?;
+    let servers = (0..SERVERS.len()).map(|which| Server::start(&programs, &varve, &dir, which));
+    let servers = servers.collect::<Result<Vec<_>>>()?;
+    let mut client = Client {
+        args,
+        value: vec![b'v'; args.value_bytes],
+        random: fastrand::Rng::with_seed(1),
+    };
+    for server in &servers {
+        client.fill(server.port)?;
+    }
+    let table = Table::new(
+        "sets %:>6|connections:>11|pipeline:>8|server:<14|requests/s (min-max):>30|p99 ms:>8.2|ratio:>6.2",
+    );
+    if !args.json {
+        println!("{} items of {} bytes", args.items, args.value_bytes);
+        table.print_head();
+    }
+    let mut rows = Vec::new();
+    for load in loads(args) {
+        let mut runs = vec![Vec::new(); servers.len()];
+        for _ in 0..args.repeat {
+            for (server, runs) in servers.iter().zip(&mut runs) {
+                runs.push(client.run(server.port, load)?);
+            }
+        }
+        let rate = |runs: &[Run]| median(runs.iter().map(|run| run.per_second));
+        for (which, of_server) in runs.iter().enumerate() {
+            let rates: Vec<f64> = of_server.iter().map(|run| run.per_second).collect();
+            let p99_ms = median(of_server.iter().map(|run| run.p99_ms));
+            let ratio = rate(of_server) / rate(&runs[0]);
+            if !args.json {
+                table.print([
+                    Cell::of(load.sets),
+                    Cell::of(load.connections),
+                    Cell::of(load.pipeline),
+                    SERVERS[which].into(),
+                    Spread::of(&rates).to_string().into(),
+                    p99_ms.into(),
+                    ratio.into(),
+                ]);
+            }
+            rows.push(json!({
+                "sets_pct": load.sets, "connections": load.connections, "pipeline": load.pipeline,
+                "server": SERVERS[which], "per_second": rates, "p99_ms": p99_ms, "ratio": ratio,
+            }));
+        }
+    }
+    drop(servers);
+    remove_dir(&dir)?;
+    let sql = if args.no_sql {
+        Vec::new()
+    } else {
+        sql(&benchmark, args)?
+    };
+    benchmark.end(json!({"requests": rows, "sql": sql}));
+    Ok(())
+}
+
+fn loads(args: &MemcachedArgs) -> Vec<Load> {
+    let mut loads = Vec::new();
+    for &sets in &args.sets {
+        for &connections in &args.connections {
+            for &pipeline in &args.pipeline {
+                loads.push(Load {
+                    connections,
+                    pipeline,
+                    sets,
+                });
+            }
+        }
+    }
+    loads
+}
+
+/// What a client of the server gets from the same engine: point selects, and durable updates of a row.
+fn sql(benchmark: &Benchmark<'_>, args: &MemcachedArgs) -> Result<Vec<serde_json::Value>> {
+    let server = benchmark.server(&TABLES_IN_POOL)?;
+    let databases = server.databases(1, args.items.into());
+    let database = databases.first().context("there is one engine")?;
+    database.prepare("oltp_point_select", 1)?;
+    let mut rows = Vec::new();
+    for &connections in &args.connections {
+        for script in ["oltp_point_select", "oltp_update_non_index"] {
+            let threads = u32::try_from(connections)?;
+            let time = Duration::from_secs(args.time);
+            let mut rates = Vec::new();
+            for _ in 0..args.repeat {
+                rates.push(database.run(script, threads, time)?.per_second);
+            }
+            if !args.json {
+                let rates = Spread::of(&rates);
+                println!("SQL, {connections} connections, {script}: {rates} in a second");
+            }
+            rows.push(json!({"connections": connections, "script": script, "per_second": rates}));
+        }
+    }
+    server.end()?;
+    Ok(rows)
+}
