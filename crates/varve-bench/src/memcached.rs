@@ -1,10 +1,10 @@
-//! `bench memcached`: gets and sets of `varve serve` beside memcached, and beside point selects of sysbench in
-//! a server with Varve.
+//! `bench memcached`: gets and sets of `varve serve` beside memcached, and beside point selects of sysbench
+//! in a server with Varve.
 //!
-//! One thread is the client of all connections. It sends each a batch of requests, then reads all answers, and
-//! begins again: so there is always one batch of each connection under way. Keys are drawn uniformly, and all are
-//! there, so that the answer to a batch has a known length. Servers take turns; each has four threads, and a
-//! pool, or memory, for everything.
+//! One thread is the client of all connections. It sends each a batch of requests, then reads all answers,
+//! and begins again: so there is always one batch of each connection under way. Keys are drawn uniformly, and
+//! all are there, so that the answer to a batch has a known length. Servers take turns; each has four
+//! threads, and a pool, or memory, for everything.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

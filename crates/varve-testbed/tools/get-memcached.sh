@@ -1,14 +1,14 @@
 #!/bin/bash
-# Unpacks Debian's memcached, its tools, and their libraries, below the folder given. Nothing is installed, and
-# root is not needed.
+# Unpacks Debian's memcached, its tools, and their libraries, below the folder given. Nothing is installed,
+# and root is not needed.
 set -euo pipefail
 . "$(dirname "$0")/../../../mariadb/tools/debian.sh"
 cd "$1"
 own_apt "$PWD/apt"
 mkdir debs
 cd debs
-apt-get download -qq memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 \
-  libsasl2-2
+apt-get download -qq memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 \
+  libevent-2.1-7 libsasl2-2
 for deb in *.deb; do dpkg-deb -x "$deb" ../root; done
 cd ..
 rm -r apt debs
