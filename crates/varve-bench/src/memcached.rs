@@ -256,10 +256,9 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
-    ensure!(
-        args.repeat > 0 && args.time > 0 && args.items > 0,
-        "nothing to run"
-    );
+    let numbers = args.connections.iter().chain(&args.pipeline);
+    let is_something = args.repeat > 0 && args.time > 0 && args.items > 0;
+    ensure!(is_something && numbers.min() > Some(&0), "nothing to run");
     let programs = memcached::programs(workspace)?;
     let varve = build(workspace)?;
     let common = Common {

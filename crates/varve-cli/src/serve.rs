@@ -1,9 +1,11 @@
 //! `varve serve`: a database for clients of memcached.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use varve::{Database, FlushLog, Options};
 use varve_memcached::{Memcached, MemcachedOptions};
 use varve_monitor::{Monitor, MonitorOptions};
@@ -74,6 +76,8 @@ impl From<Durability> for FlushLog {
 
 pub fn run(args: &Args) -> Result<Outcome, String> {
     let failed = |e: varve::Error| e.to_string();
+    // Whoever ends it finds it listening for that from the beginning.
+    let end = End::listen()?;
     let options = Options {
         buffer_pool_bytes: args.buffer_pool << 20,
         flush_log_at_trx_commit: args.durability.into(),
@@ -84,21 +88,24 @@ pub fn run(args: &Args) -> Result<Outcome, String> {
     let monitor = monitor.map(|options| Monitor::start(&db, options));
     let monitor = monitor.transpose().map_err(failed)?;
     let server = Memcached::start(&db, server_options(args)).map_err(failed)?;
-    match (server.address(), &args.socket) {
-        (Some(address), _) => println!("varve: listening on {address}"),
-        (None, socket) => println!(
-            "varve: listening on {}",
-            socket.as_deref().unwrap_or("".as_ref()).display()
-        ),
-    }
+    let place = match (server.address(), &args.socket) {
+        (None, Some(socket)) => socket.display().to_string(),
+        (address, _) => address.map_or(String::new(), |address| address.to_string()),
+    };
+    say(&format!("varve: listening on {place}"));
     if let Some(monitor) = &monitor {
-        println!("varve: the monitor is at {}", monitor.url());
+        say(&format!("varve: the monitor is at {}", monitor.url()));
     }
-    wait_for_the_end()?;
+    end.wait();
     server.stop();
     drop(monitor);
     db.close().map_err(failed)?;
     Ok(Outcome::Clean)
+}
+
+/// Who reads no more is told no more.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
 fn server_options(args: &Args) -> MemcachedOptions {
@@ -118,20 +125,38 @@ fn server_options(args: &Args) -> MemcachedOptions {
     }
 }
 
-/// Until somebody says that it is enough.
-fn wait_for_the_end() -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("waiting for a signal: {e}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .map_err(failed)?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        Ok(())
-    })
+/// What says that it is enough.
+struct End {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl End {
+    fn listen() -> Result<End, String> {
+        let failed = |e: io::Error| format!("listening for signals: {e}");
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().build().map_err(failed)?;
+        let (terminate, interrupt) = {
+            let _of_the_runtime = runtime.enter();
+            (
+                signal(SignalKind::terminate()).map_err(failed)?,
+                signal(SignalKind::interrupt()).map_err(failed)?,
+            )
+        };
+        Ok(End {
+            runtime,
+            terminate,
+            interrupt,
+        })
+    }
+
+    fn wait(mut self) {
+        self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+        });
+    }
 }

@@ -3,13 +3,13 @@
 //! # Batches
 //!
 //! All requests that have come are done before the connection waits for more. Changes that follow each other
-//! are one transaction, up to `Settings::batch`; reads that follow each other see one view. Reads are done at
-//! once, on the runtime's own thread: they wait for nobody, at most for a page. A batch of changes may wait
-//! for locks: it goes to the threads for that, of which there is a bounded number. Its commit is then awaited
-//! without a thread.
+//! are one transaction, up to `Settings::batch`; reads that follow each other see one view, which nobody
+//! keeps open while he waits for a client. Reads are done at once, on the runtime's own thread: they wait for
+//! a page at most, and for somebody who has the whole table. A batch of changes may wait for locks: it goes
+//! to the threads for that, of which there is a bounded number. Its commit is then awaited without a thread.
 //!
 //! - **MC-1** No answer to a change leaves before its transaction is as durable as the database's setting
-//!   asks.
+//!   asks. What an answer rests on, but did not change, may be another's change that is not durable yet.
 //! - **MC-2** Answers come in the order of the requests, and a request sees what those before it did.
 //! - **MC-4** A connection takes bounded memory: the longest request, a piece of what it was sent, and
 //!   `MOST_ANSWER_BYTES` of answers and a value. Who does not read his answers is not read. One that is idle
@@ -28,20 +28,24 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::timeout;
-use varve::{FlushLog, Result};
+use varve::{Error, FlushLog, Result};
 
 use crate::counters::Counts;
 use crate::item::{ItemRef, now};
-use crate::protocol::{Ask, Limits, Read, Reply, Step, parse};
+use crate::protocol::{Ask, BINARY, Limits, Read, Reply, Step, parse};
 use crate::request::Request;
 use crate::server::Shared;
 use crate::store::{Committed, Session};
 
 /// With so many bytes of answers, they are sent before anything else is done.
-const MOST_ANSWER_BYTES: usize = 256 << 10;
+pub const MOST_ANSWER_BYTES: usize = 256 << 10;
 const READ_BYTES: usize = 16 << 10;
+/// Who has heard nothing of his commit for so long asks.
+const ASK_AFTER: Duration = Duration::from_secs(5);
+/// After so many reads others have their turn.
+const READS_AT_ONCE: usize = 256;
 
 pub struct Connection {
     shared: Arc<Shared>,
@@ -51,6 +55,8 @@ pub struct Connection {
     output: BytesMut,
     /// Changes that are not done yet.
     batch: Vec<(Request, Reply)>,
+    /// What the client speaks, once it has said something.
+    is_binary: Option<bool>,
     /// So many bytes that come next belong to a request that was refused.
     skip: u64,
     counts: Counts,
@@ -74,6 +80,7 @@ impl Connection {
             input: BytesMut::new(),
             output: BytesMut::new(),
             batch: Vec::new(),
+            is_binary: None,
             skip: 0,
             counts: Counts {
                 total_connections: 1,
@@ -141,7 +148,10 @@ impl Connection {
             }
             // What is used is cut off afterwards, since what is asked for lies there.
             let input = std::mem::take(&mut self.input);
-            let (used, then) = match parse(&input, now(), limits) {
+            let first = input.first().map(|&byte| byte == BINARY);
+            self.is_binary = self.is_binary.or(first);
+            let is_binary = self.is_binary == Some(true);
+            let (used, then) = match parse(&input, is_binary, now(), limits) {
                 Step::More => (0, Some(Then::Wait)),
                 Step::Close => (0, Some(Then::End)),
                 Step::Use(used, ask) => (used, self.answer(ask, stream).await?),
@@ -152,7 +162,7 @@ impl Connection {
                 break then;
             }
         };
-        self.change().await;
+        self.change(stream).await?;
         self.end_reads();
         Ok(then)
     }
@@ -171,18 +181,22 @@ impl Connection {
         if let Ask::Change(changes) = ask {
             self.batch.extend(changes);
             if self.batch.len() >= self.shared.settings.batch {
-                self.change().await;
+                self.change(stream).await?;
             }
             return Ok(None);
         }
         // MC-2.
-        self.change().await;
+        self.change(stream).await?;
         match ask {
             Ask::Change(_) => unreachable!("it is done above"),
             Ask::Read(read) => {
-                for key in read.keys() {
+                for (n, key) in read.keys().enumerate() {
                     if self.output.len() > MOST_ANSWER_BYTES {
+                        self.end_reads();
                         self.send(stream).await?;
+                    }
+                    if n % READS_AT_ONCE == READS_AT_ONCE - 1 {
+                        yield_now().await;
                     }
                     if !self.read(&read, key) {
                         return Ok(None);
@@ -241,22 +255,32 @@ impl Connection {
     }
 
     /// Does the changes that have come, and waits until they are durable (MC-1).
-    async fn change(&mut self) {
-        if self.batch.is_empty() {
-            return;
+    async fn change(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        while !self.batch.is_empty() {
+            // Nobody reads in what was before.
+            self.end_reads();
+            if self.output.len() > MOST_ANSWER_BYTES {
+                self.send(stream).await?;
+            }
+            self.change_some().await?;
         }
+        Ok(())
+    }
+
+    /// Does as many as have answers of `MOST_ANSWER_BYTES` (MC-4).
+    async fn change_some(&mut self) -> io::Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let mut session = self.session.take().expect("no batch is being done");
-        let (mut out, mut counts) = (BytesMut::new(), Counts::default());
         let shared = self.shared.clone();
         let done = spawn_blocking(move || {
-            let committed = shared
-                .store
-                .change(&mut session, &batch, &mut counts, &mut out);
-            (session, batch, committed, counts, out)
+            let (mut out, mut counts) = (BytesMut::new(), Counts::default());
+            let store = &shared.store;
+            let (committed, done) = store.change(&mut session, &batch, &mut counts, &mut out);
+            (session, batch, committed, done, counts, out)
         });
-        let (session, batch, committed, counts, mut out) =
-            done.await.expect("it does not panic, nor is it cancelled");
+        // It was cancelled, as the server ends, or has panicked, which the panic hook has told.
+        let done = done.await.map_err(io::Error::other)?;
+        let (session, mut batch, committed, done, mut counts, mut out) = done;
         let waited = match committed.needs_to_wait() {
             true => wait(&self.shared, committed).await,
             false => Ok(()),
@@ -264,13 +288,17 @@ impl Connection {
         if let Err(e) = waited {
             out.clear();
             let why = e.to_string();
-            batch
-                .iter()
-                .for_each(|(_, reply)| reply.fail(&why, &mut out));
+            let failed = batch[..done].iter();
+            failed.for_each(|(_, reply)| reply.fail(&why, &mut out));
         }
-        self.session = Some(session);
-        self.shared.counters.take(&mut { counts });
-        self.output.extend_from_slice(&out);
+        batch.drain(..done);
+        (self.session, self.batch) = (Some(session), batch);
+        self.shared.counters.take(&mut counts);
+        match self.output.is_empty() {
+            true => self.output = out,
+            false => self.output.extend_from_slice(&out),
+        }
+        Ok(())
     }
 }
 
@@ -283,10 +311,15 @@ async fn wait(shared: &Shared, committed: Committed) -> Result<()> {
         // Whoever waits for it may have gone.
         let _ = tell.send(());
     });
-    match told.await {
-        Ok(()) => Ok(()),
-        // The database is unusable, and says why.
-        Err(_) => committed.wait(),
+    match timeout(ASK_AFTER, told).await {
+        Ok(Ok(())) => Ok(()),
+        // The disk is slow, or the database unusable: then it says why.
+        _ => {
+            let asked = spawn_blocking(|| committed.wait()).await;
+            asked.map_err(|_| {
+                Error::invalid("the server was stopped before the change was durable")
+            })?
+        }
     }
 }
 

@@ -56,6 +56,7 @@ impl Counts {
         let is_done = decision.status == Status::Done;
         let is_missing = decision.status == Status::Missing;
         let (hits, misses) = match request.verb {
+            Verb::Get if request.expires.is_none() => return self.read(is_done),
             Verb::Get => {
                 self.cmd_touch += 1;
                 (&mut self.touch_hits, &mut self.touch_misses)

@@ -5,6 +5,12 @@
 use crate::item::{Item, ItemRef, STALE, WON};
 use crate::request::{Mode, Request, Verb};
 
+/// What a change of an item with the cas `old` gives it, when the clock says `clock`: more, also after the
+/// clock was set back (MC-3).
+pub fn next_cas(clock: u64, old: u64) -> u64 {
+    old.checked_add(1).map_or(clock, |next| next.max(clock))
+}
+
 /// How a request went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
@@ -39,8 +45,6 @@ pub struct Decision {
     pub number: u64,
     /// This client is to renew the item.
     pub wins: bool,
-    /// Another was told so before.
-    pub was_won: bool,
     /// The number was not there, and was made.
     pub is_new: bool,
 }
@@ -53,7 +57,6 @@ impl Decision {
             told: None,
             number: 0,
             wins: false,
-            was_won: false,
             is_new: false,
         }
     }
@@ -75,17 +78,14 @@ impl Decision {
 }
 
 /// `found`: the item under the request's key, if there is one that is not over. `cas`: what a changed item
-/// gets. `most_bytes`: how long values may be.
+/// gets, unless the client says. `most_bytes`: how long values may be.
 pub fn decide(
     request: &Request,
     found: Option<ItemRef<'_>>,
     cas: u64,
     most_bytes: usize,
 ) -> Decision {
-    // MC-3: also after the clock was set back.
-    let cas = request
-        .new_cas
-        .unwrap_or_else(|| cas.max(found.map_or(0, |item| item.cas.saturating_add(1))));
+    let cas = request.new_cas.unwrap_or(cas);
     match request.verb {
         Verb::Get => get(request, found, cas),
         Verb::Store(mode) => store(request, mode, found, cas, most_bytes),
@@ -124,7 +124,6 @@ fn get(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
     let is_same = item.by_ref() == found;
     Decision {
         wins,
-        was_won,
         ..match is_same {
             true => Decision {
                 told: Some(item),
@@ -166,7 +165,10 @@ fn store(
         Mode::Add => Decision::none(Status::NotStored),
         // Somebody with older data than what is there: better than none, until a newer one comes.
         Mode::Set | Mode::Replace
-            if is_other && request.invalidate && request.cas < Some(found.cas) =>
+            if is_other
+                && request.invalidate
+                && request.cas != Some(0)
+                && request.cas < Some(found.cas) =>
         {
             Decision::put(Item {
                 expires: found.expires,
@@ -426,13 +428,13 @@ mod tests {
             ..classic
         };
         let first = decided(&get, Some(&stale));
-        assert!(first.wins && !first.was_won);
+        assert!(first.wins);
         let Change::Put(won) = first.change else {
             panic!("it is marked");
         };
         assert_eq!((won.marks, won.cas), (STALE | WON, CAS), "no other cas");
         let second = decided(&get, Some(&won));
-        assert!(!second.wins && second.was_won);
+        assert!(!second.wins);
         assert_eq!(second.change, Change::Keep);
         // The first one has seen the old cas: what it brings is stored, but stays stale.
         let late = Request {
@@ -458,7 +460,7 @@ mod tests {
             panic!("it is made");
         };
         assert_eq!((made.marks, made.expires, made.value.len()), (WON, 44, 0));
-        assert!(decided(&vivify, Some(&made)).was_won);
+        assert!(!decided(&vivify, Some(&made)).wins);
         for (before, wins) in [(50, false), (51, true)] {
             let renew = Request {
                 may_renew: true,
@@ -486,11 +488,15 @@ mod tests {
     /// MC-3.
     #[test]
     fn a_cas_grows_after_the_clock_was_set_back() {
-        let newer = Item {
-            cas: CAS + 5,
-            ..item("x")
-        };
-        let got = decided(&request(Verb::Store(Mode::Set), "y"), Some(&newer));
-        assert_eq!(got.item().unwrap().cas, CAS + 6);
+        for (clock, old, next) in [
+            (100, 0, 100),
+            (100, 99, 100),
+            (100, 100, 101),
+            (100, 500, 501),
+        ] {
+            assert_eq!(next_cas(clock, old), next, "MC-3");
+        }
+        // A client has set it, and said so that it ends there.
+        assert_eq!(next_cas(100, u64::MAX), 100);
     }
 }

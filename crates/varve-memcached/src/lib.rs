@@ -46,6 +46,7 @@ mod server;
 mod store;
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -164,8 +165,8 @@ impl Memcached {
         options.validate()?;
         let tcp = options.address.as_deref().map(listen_tcp).transpose()?;
         let address = tcp.as_ref().map(|(_, address)| *address);
-        let unix = options.socket.as_ref().map(listen_unix).transpose()?;
         let store = Store::open(db, &options.table, options.value_bytes)?;
+        let unix = options.socket.as_ref().map(listen_unix).transpose()?;
         let failed = |e| Error::io("start", "the memcached server", e);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
@@ -264,9 +265,10 @@ fn listen_tcp(text: &str) -> Result<(TcpListener, SocketAddr)> {
 /// A socket that nobody listens on any more is replaced.
 fn listen_unix(path: &PathBuf) -> Result<UnixListener> {
     let failed = |e| Error::io("listen on", path.display().to_string(), e);
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|is| is.file_type().is_socket());
     let is_left = std::os::unix::net::UnixStream::connect(path)
         .is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused);
-    if is_left {
+    if is_socket && is_left {
         std::fs::remove_file(path).map_err(failed)?;
     }
     let listener = UnixListener::bind(path).map_err(failed)?;

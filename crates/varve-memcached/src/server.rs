@@ -1,13 +1,12 @@
 //! Who listens, who is let in, and what is done from time to time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::task::spawn_blocking;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use varve::{Error, FlushLog, Result};
 
@@ -15,7 +14,7 @@ use crate::connection::Connection;
 use crate::counters::{Counters, Counts};
 use crate::item::{ItemRef, now};
 use crate::protocol::VERSION;
-use crate::store::Store;
+use crate::store::{Locked, Store};
 
 /// After the process had no file descriptor left for a client.
 const RETRY: Duration = Duration::from_millis(100);
@@ -40,8 +39,10 @@ pub struct Shared {
     pub counters: Counters,
     begun: Instant,
     room: Arc<Semaphore>,
-    /// How often everything was to go: only the last one that waits for its time does it.
-    flushes: AtomicU64,
+    /// The flush that waits for its time: only the last one counts.
+    flush: Mutex<Option<AbortHandle>>,
+    /// Who deletes many items has it, so that others find threads.
+    deletes: tokio::sync::Mutex<()>,
 }
 
 impl Shared {
@@ -52,36 +53,42 @@ impl Shared {
             begun: Instant::now(),
             room: Arc::new(Semaphore::new(settings.connections)),
             settings,
-            flushes: AtomicU64::new(0),
+            flush: Mutex::new(None),
+            deletes: tokio::sync::Mutex::new(()),
         }
     }
 
     /// All items go: at once, or in so many seconds, if nobody says anything else until then.
     pub async fn flush_all(self: Arc<Shared>, delay: u32) -> Result<()> {
-        // Relaxed: a number that is compared with itself.
-        let number = self.flushes.fetch_add(1, Ordering::Relaxed) + 1;
         if delay == 0 {
-            return self.delete(|_| true).await.map(drop);
+            self.set_flush(None);
+            return self.delete(|_| true, Locked::Wait).await.map(drop);
         }
-        tokio::spawn(async move {
+        let shared = self.clone();
+        let flush = tokio::spawn(async move {
             sleep(Duration::from_secs(delay.into())).await;
-            if self.flushes.load(Ordering::Relaxed) == number {
-                // Nobody waits for it; an engine that can't do it has said so in its log.
-                let _ = self.delete(|_| true).await;
-            }
+            // Nobody waits for it.
+            let _ = shared.delete(|_| true, Locked::Wait).await;
         });
+        self.set_flush(Some(flush.abort_handle()));
         Ok(())
+    }
+
+    fn set_flush(&self, flush: Option<AbortHandle>) {
+        let mut last = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = std::mem::replace(&mut *last, flush) {
+            last.abort();
+        }
     }
 
     async fn delete(
         self: &Arc<Shared>,
         wanted: impl Fn(&ItemRef<'_>) -> bool + Send + 'static,
+        locked: Locked,
     ) -> Result<u64> {
+        let _alone = self.deletes.lock().await;
         let shared = self.clone();
-        let deleted = spawn_blocking(move || {
-            let mut session = shared.store.session()?;
-            shared.store.delete(&mut session, wanted)
-        });
+        let deleted = spawn_blocking(move || shared.store.delete(wanted, locked));
         let cancelled = |_| Error::invalid("the server was stopped before all items were deleted");
         deleted.await.map_err(cancelled)?
     }
@@ -220,7 +227,9 @@ async fn sweep(time: Duration, shared: Arc<Shared>) {
     loop {
         times.tick().await;
         let now = now();
-        let swept = shared.delete(move |item| item.is_over(now)).await;
+        let swept = shared
+            .delete(move |item| item.is_over(now), Locked::Pass)
+            .await;
         let mut counts = Counts {
             items_swept: swept.unwrap_or(0),
             ..Counts::default()

@@ -3,13 +3,14 @@
 //! A change reads its row under an exclusive lock, decides, and writes, in one transaction with the other
 //! changes of its batch. Reads take the version that was committed last, and no lock.
 //!
-//! - **MC-3** The cas of a key only grows, unless a client sets it: it comes from a clock that never gives a
-//!   number twice, and is more than the one before. So who has seen a cas is told of each change since.
+//! - **MC-3** The cas of an item only grows, unless a client sets it: it comes from a clock that never gives
+//!   a number twice, and is more than the one before. So who has seen a cas is told of each change since. An
+//!   item that was deleted and made again begins with the clock's number.
 //! - **MC-6** A batch in which one request can't be done is done again one by one: none fails for another's
 //!   sake.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use varve::{
@@ -17,8 +18,9 @@ use varve::{
     Table, TableDef, Transaction,
 };
 
+use crate::connection::MOST_ANSWER_BYTES;
 use crate::counters::Counts;
-use crate::decide::{Change, decide};
+use crate::decide::{Change, Decision, decide, next_cas};
 use crate::item::{Item, ItemRef, now};
 use crate::protocol::{MOST_KEY_BYTES, Reply};
 use crate::request::Request;
@@ -36,6 +38,10 @@ const COLUMNS: [(&str, ColumnType); 6] = [
 /// What no setting exceeds.
 pub const LONGEST_VALUE_BYTES: usize = 128 << 20;
 
+/// How long a change waits for somebody who has locked its row: the clients' own changes are done in a
+/// moment, so that is a program which reads and changes rows beside them.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+
 /// So many rows are deleted in one transaction.
 const DELETED_AT_ONCE: usize = 500;
 
@@ -44,9 +50,9 @@ pub struct Store {
     pub db: Database,
     table: Table,
     pub most_value_bytes: usize,
-    /// The last cas that was given. Relaxed: a read-modify-write gives no number twice, and the row's lock
-    /// orders those of one key.
-    last_cas: AtomicU64,
+    /// The last number that the clock gave. Relaxed: a read-modify-write gives no number twice, and the row's
+    /// lock orders those of one key.
+    last_tick: AtomicU64,
 }
 
 /// What a connection keeps to work with the store.
@@ -97,7 +103,7 @@ impl Store {
             db: db.clone(),
             table,
             most_value_bytes,
-            last_cas: AtomicU64::new(0),
+            last_tick: AtomicU64::new(0),
         })
     }
 
@@ -114,12 +120,12 @@ impl Store {
     }
 
     /// A number of microseconds, greater than all before.
-    fn next_cas(&self) -> u64 {
+    fn tick(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let clock = since.map_or(0, |since| since.as_micros() as u64);
         let next = |last: u64| clock.max(last + 1);
         let last = self
-            .last_cas
+            .last_tick
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
                 Some(next(last))
             });
@@ -142,39 +148,41 @@ impl Store {
         Ok(see(item.filter(|item| !item.is_over(now()))))
     }
 
-    /// Does the batch, and writes the answers, which are true once the batch is durable (MC-1).
+    /// Does the first of these requests, all if their answers are no longer than `MOST_ANSWER_BYTES`, and
+    /// writes the answers, which are true once the batch is durable (MC-1). Returns how many it has done.
     pub fn change(
         &self,
         session: &mut Session,
         batch: &[(Request, Reply)],
         counts: &mut Counts,
         out: &mut BytesMut,
-    ) -> Committed {
-        session.view = None;
+    ) -> (Committed, usize) {
         let begin = out.len();
         let before = *counts;
-        if let Ok(committed) = self.change_all(session, batch, counts, out) {
-            return committed;
+        if let Ok(done) = self.change_all(session, batch, counts, out) {
+            return done;
         }
         // MC-6.
         out.truncate(begin);
         *counts = before;
         let mut last = Committed(None);
-        for one in batch {
+        for (n, one) in batch.iter().enumerate() {
             let begin = out.len();
-            let done = self.change_all(session, std::slice::from_ref(one), counts, out);
-            match done {
+            match self.change_all(session, std::slice::from_ref(one), counts, out) {
                 // What changed nothing has nothing to wait for.
-                Ok(committed) if committed.needs_to_wait() => last = committed,
+                Ok((committed, _)) if committed.needs_to_wait() => last = committed,
                 Ok(_) => {}
                 Err(e) => {
                     out.truncate(begin);
                     one.1.fail(&e.to_string(), out);
                 }
             }
+            if out.len() > MOST_ANSWER_BYTES {
+                return (last, n + 1);
+            }
         }
         // What came before the last commit is durable when that is.
-        last
+        (last, batch.len())
     }
 
     fn change_all(
@@ -183,9 +191,11 @@ impl Store {
         batch: &[(Request, Reply)],
         counts: &mut Counts,
         out: &mut BytesMut,
-    ) -> Result<Committed> {
+    ) -> Result<(Committed, usize)> {
         // Nobody looks for a range here: locks of gaps would only be in each other's way.
         let mut trx = self.db.begin(Isolation::ReadCommitted);
+        trx.set_lock_wait_timeout(LOCK_WAIT);
+        let mut done = 0;
         for (request, reply) in batch {
             let decision = loop {
                 match self.change_one(&mut trx, &mut session.cursor, request) {
@@ -196,9 +206,13 @@ impl Store {
             };
             counts.change(request, &decision);
             reply.write(request, &decision, now(), out);
+            done += 1;
+            if out.len() > MOST_ANSWER_BYTES {
+                break;
+            }
         }
         trx.commit_start()?;
-        Ok(Committed(Some(trx)))
+        Ok((Committed(Some(trx)), done))
     }
 
     fn change_one(
@@ -206,15 +220,16 @@ impl Store {
         trx: &mut Transaction,
         cursor: &mut Cursor,
         request: &Request,
-    ) -> Result<crate::decide::Decision> {
+    ) -> Result<Decision> {
         trx.start_statement();
         let key = [Some(&request.key[..])];
         let is_there = cursor.seek(trx, &key, KeyMatch::Exact, LockMode::Exclusive)?;
         let decision = {
             let row = if is_there { Some(cursor.row()?) } else { None };
             let item = row.as_ref().map(item_of);
+            let cas = next_cas(self.tick(), item.map_or(0, |item| item.cas));
             let item = item.filter(|item| !item.is_over(now()));
-            decide(request, item, self.next_cas(), self.most_value_bytes)
+            decide(request, item, cas, self.most_value_bytes)
         };
         match &decision.change {
             Change::Put(item) => put(
@@ -232,16 +247,13 @@ impl Store {
 
     /// Deletes the items that are now, and that `wanted` names; those that come or change meanwhile stay.
     /// Returns how many it were.
-    pub fn delete(
-        &self,
-        session: &mut Session,
-        wanted: impl Fn(&ItemRef<'_>) -> bool,
-    ) -> Result<u64> {
-        session.view = None;
+    pub fn delete(&self, wanted: impl Fn(&ItemRef<'_>) -> bool, locked: Locked) -> Result<u64> {
         let mut view = self.db.begin(Isolation::RepeatableRead);
-        let mut scan = self.table.cursor(0)?;
+        let (mut scan, mut cursor) = (self.table.cursor(0)?, self.table.cursor(0)?);
         // The values don't matter here, and may be long.
-        scan.set_wanted_columns(Some(&[true, true, true, true, true, false]));
+        let heads = [true, true, true, true, true, false];
+        scan.set_wanted_columns(Some(&heads));
+        cursor.set_wanted_columns(Some(&heads));
         let mut is_there = scan.first(&mut view, LockMode::None)?;
         let mut deleted = 0;
         while is_there {
@@ -254,36 +266,67 @@ impl Store {
                 }
                 is_there = scan.next(&mut view)?;
             }
-            deleted += self.delete_these(session, &found)?;
+            let mut trx = self.db.begin(Isolation::ReadCommitted);
+            let mut left = Vec::new();
+            for key in found {
+                let lock = LockMode::ExclusiveSkipLocked;
+                match self.delete_one(&mut trx, &mut cursor, &key, &wanted, lock)? {
+                    true => deleted += 1,
+                    false => left.push(key),
+                }
+            }
+            trx.commit()?;
+            if locked == Locked::Pass {
+                continue;
+            }
+            // One at a time, who waits for it has nothing that others want.
+            for key in left {
+                let mut trx = self.db.begin(Isolation::ReadCommitted);
+                let lock = LockMode::Exclusive;
+                let gone = self.delete_one(&mut trx, &mut cursor, &key, &wanted, lock)?;
+                deleted += u64::from(gone);
+                trx.commit()?;
+            }
         }
         Ok(deleted)
     }
 
-    fn delete_these(&self, session: &mut Session, found: &[(Vec<u8>, u64)]) -> Result<u64> {
-        let mut deleted = 0;
-        let mut trx = self.db.begin(Isolation::ReadCommitted);
-        let cursor = &mut session.cursor;
-        for (key, cas) in found {
-            trx.start_statement();
-            let key = [Some(&key[..])];
-            // Who has it locked changes it.
-            let lock = LockMode::ExclusiveSkipLocked;
-            if cursor.seek(&mut trx, &key, KeyMatch::Exact, lock)?
-                && item_of(&cursor.row()?).cas == *cas
-            {
-                trx.delete(&self.table, cursor)?;
-                deleted += 1;
-            }
+    /// Deletes an item, if it is there, has this cas, and is still wanted.
+    fn delete_one(
+        &self,
+        trx: &mut Transaction,
+        cursor: &mut Cursor,
+        (key, cas): &(Vec<u8>, u64),
+        wanted: impl Fn(&ItemRef<'_>) -> bool,
+        lock: LockMode,
+    ) -> Result<bool> {
+        trx.start_statement();
+        let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, lock)?;
+        let is_meant = is_there && {
+            let item = head_of(&cursor.row()?);
+            item.cas == *cas && wanted(&item)
+        };
+        if is_meant {
+            trx.delete(&self.table, cursor)?;
         }
-        trx.commit()?;
-        Ok(deleted)
+        Ok(is_meant)
     }
 }
 
+/// What is done about items that somebody has locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Locked {
+    /// They stay.
+    Pass,
+    /// Whoever has them is waited for.
+    Wait,
+}
+
 impl Session {
-    /// Later reads see what was committed meanwhile.
+    /// Later reads see what was committed meanwhile. Nothing is kept of what was read (MC-4).
     pub fn end_reads(&mut self) {
         self.view = None;
+        self.cursor.release_values();
     }
 }
 

@@ -233,9 +233,10 @@ impl Talk {
                 "ms",
                 &[
                     "c", "F3", "T1000", "C@", "I", "ME", "MA", "MP", "MR", "MS", "MX", "TX", "C@",
+                    "C0",
                 ],
             ),
-            2 => ("md", &["C@", "I", "T1000", "I"]),
+            2 => ("md", &["C@", "I", "T1000", "I", "C0"]),
             _ => (
                 "ma",
                 &[
@@ -432,6 +433,8 @@ fn answers_are_those_of_memcached() {
         durability: FlushLog::Lazy,
         ..MemcachedOptions::default()
     });
+    // The first cas that memcached gives is 1, which stands for one that nobody has.
+    Line::new(&theirs).ask(b"set first 0 0 1\r\nx\r\n", b"mn\r\n", b"MN\r\n");
     let mut both = Both {
         lines: [Line::new(&ours), Line::new(&theirs)],
         cas: HashMap::new(),

@@ -156,6 +156,32 @@ fn who_does_not_read_is_not_read() {
     assert!(kib < 600 << 10, "MC-4: {kib} KiB");
 }
 
+/// Answers to changes are bounded, too: each of these is a megabyte (MC-4).
+#[test]
+fn who_does_not_read_changes_nothing_either() {
+    let server = Server::start();
+    let value = "x".repeat(1 << 20);
+    say(
+        &server,
+        &format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
+    );
+    let mut stream = server.connect();
+    let many = "mg big v T0\r\n".repeat(200);
+    stream.write_all(many.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).unwrap();
+    assert_eq!(
+        answers.len(),
+        200 * ("VA 1048576\r\n\r\n".len() + value.len())
+    );
+    let mut deaf = server.connect();
+    deaf.set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let sent = (0..100_000).try_for_each(|_| deaf.write_all(many.as_bytes()));
+    assert!(sent.is_err(), "MC-4");
+}
+
 /// What is announced as too long is refused at once, and skipped (MC-4, MC-5).
 #[test]
 fn a_gigabyte_that_is_announced_takes_no_memory() {
@@ -253,6 +279,28 @@ fn rows_whose_time_is_over_go() {
     assert!(say(&server, "get c\r\n").starts_with("VALUE c"));
 }
 
+/// A flush waits for whoever has an item locked, and is not answered before that is gone.
+#[test]
+fn a_locked_item_is_flushed_too() {
+    let server = Server::start();
+    say(&server, "set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
+    let table = server.db.table("memcached/items").unwrap();
+    let mut trx = server.db.begin(Isolation::ReadCommitted);
+    let key = [Value::from(&b"a"[..])];
+    assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
+    let mut stream = server.connect();
+    stream.write_all(b"flush_all\r\n").unwrap();
+    let begun = Instant::now();
+    while say(&server, "get b\r\n") != "END\r\n" {
+        assert!(begun.elapsed() < Duration::from_secs(60), "b stays");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(say(&server, "get a\r\n").starts_with("VALUE a"));
+    trx.commit().unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    assert_eq!(say(&server, "get a\r\n"), "END\r\n");
+}
+
 /// Everything that was there goes, however much it is; what comes meanwhile stays.
 #[test]
 fn everything_is_flushed() {
@@ -300,6 +348,11 @@ fn a_unix_socket_serves_too() {
     assert!(taken.to_string().contains("memcached.sock"), "{taken}");
     drop(server);
     assert!(!path.exists());
+    // What is no socket is somebody's.
+    std::fs::write(&path, "mine").unwrap();
+    let db = Server::start();
+    assert!(Memcached::start(&db.db, how()).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 
 #[test]

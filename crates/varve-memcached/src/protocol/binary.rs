@@ -127,6 +127,9 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     let Some(head) = bytes.get(..HEAD_BYTES) else {
         return Step::More;
     };
+    if head[0] != REQUEST {
+        return Step::Close;
+    }
     let key_bytes = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let extra_bytes = usize::from(head[4]);
     let body_bytes = u32_at(head, 8) as usize;

@@ -8,13 +8,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;
 
 use super::numbers::{signed, unsigned, unsigned_32};
-use super::text::{BAD_FORMAT, Line, NOT_NUMERIC, TOO_LARGE, words};
+use super::text::{BAD_FORMAT, Line, NOT_NUMERIC, TOO_LARGE, behind, words};
 use super::{Ask, MOST_KEY_BYTES, Read, Step, put_number};
 use crate::decide::{Decision, Status};
 use crate::item::{ItemRef, STALE, WON, expiry};
 use crate::request::{Mode, Request, Verb};
 
-const MOST_FLAGS: usize = 18;
+/// With the key.
+const MOST_WORDS: usize = 18;
 const MOST_OPAQUE_BYTES: usize = 32;
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format\r\n";
 /// Whatever it is, to some of the commands.
@@ -72,7 +73,10 @@ pub fn parse<'b>(line: &Line<'b>, letter: u8, list: &[&'b [u8]]) -> Step<'b> {
     if letter == b'n' {
         return line.say("MN\r\n");
     }
-    if !b"gsdae".contains(&letter) || list.is_empty() {
+    if letter == b'e' {
+        return describe(line, list);
+    }
+    if !b"gsda".contains(&letter) || list.is_empty() {
         return line.say(ERROR);
     }
     if list[0].len() > MOST_KEY_BYTES {
@@ -89,8 +93,11 @@ pub fn parse<'b>(line: &Line<'b>, letter: u8, list: &[&'b [u8]]) -> Step<'b> {
         b's' => line.refuse(text, bytes),
         _ => line.say(text),
     };
-    if list.len() - first_flag > MOST_FLAGS {
-        return refuse("CLIENT_ERROR options flags are too long\r\n");
+    if list.len() > MOST_WORDS {
+        return line.say(match letter {
+            b'g' => "CLIENT_ERROR options flags are too long\r\n",
+            _ => "CLIENT_ERROR options flags too long\r\n",
+        });
     }
     let flags = match flags(line, list[0], &list[first_flag..]) {
         Ok(flags) => flags,
@@ -101,14 +108,28 @@ pub fn parse<'b>(line: &Line<'b>, letter: u8, list: &[&'b [u8]]) -> Step<'b> {
         b'g' => get(line, flags),
         b's' => store(line, flags, bytes),
         b'd' => delete(line, flags),
-        b'a' => add(line, flags),
-        _ => read(
+        _ => add(line, flags),
+    }
+}
+
+/// An `me`, which has no flag but `b`.
+fn describe<'b>(line: &Line<'b>, list: &[&'b [u8]]) -> Step<'b> {
+    let Some((&key, rest)) = list
+        .split_first()
+        .filter(|(key, _)| key.len() <= MOST_KEY_BYTES)
+    else {
+        return line.say(BAD_FORMAT);
+    };
+    let is_base64 = rest.first() == Some(&&b"b"[..]);
+    match flags(line, key, if is_base64 { &rest[..1] } else { &[] }) {
+        Ok(flags) => read(
             line,
             Flags {
                 mode: DESCRIBE,
                 ..flags
             },
         ),
+        Err(_) => line.say(BAD_FORMAT),
     }
 }
 
@@ -198,19 +219,13 @@ fn flags<'b>(line: &Line<'b>, key: &'b [u8], list: &[&'b [u8]]) -> Result<Flags<
     bad.map_or(Ok(flags), Err)
 }
 
-/// What stands behind a word of a line.
-fn behind<'b>(line: &'b [u8], word: &'b [u8]) -> &'b [u8] {
-    let begin = word.as_ptr() as usize - line.as_ptr() as usize;
-    &line[begin + word.len()..]
-}
-
 impl<'b> Flags<'b> {
     fn request(&self, verb: Verb) -> Request {
         Request {
             flags: self.flags,
             expires: self.expires,
-            // As for `memcached`: no item has 0, so it asks for nothing.
-            cas: self.cas.filter(|&cas| cas != 0),
+            // As for memcached: to some of the commands 0 is no cas.
+            cas: self.cas.filter(|&cas| cas != 0 || !takes_any_cas(verb)),
             new_cas: self.new_cas,
             vivify: self.vivify,
             may_renew: true,
@@ -251,6 +266,14 @@ impl<'b> Flags<'b> {
             ..self.request(verb)
         };
         Ask::change(request, self.reply(verb))
+    }
+}
+
+fn takes_any_cas(verb: Verb) -> bool {
+    match verb {
+        Verb::Increment | Verb::Decrement => true,
+        Verb::Store(mode) => matches!(mode, Mode::Append | Mode::Prepend),
+        Verb::Get | Verb::Delete => false,
     }
 }
 

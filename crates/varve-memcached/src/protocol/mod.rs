@@ -11,6 +11,8 @@ mod text;
 
 use bytes::BytesMut;
 
+pub use binary::REQUEST as BINARY;
+
 use crate::decide::Decision;
 use crate::item::ItemRef;
 use crate::request::Request;
@@ -160,11 +162,11 @@ pub struct Limits {
 }
 
 /// What the first bytes ask for.
-pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
-    match bytes.first() {
-        None => Step::More,
-        Some(&binary::REQUEST) => binary::parse(bytes, now, limits),
-        Some(_) => text::parse(bytes, now, limits),
+pub fn parse<'b>(bytes: &'b [u8], is_binary: bool, now: u32, limits: Limits) -> Step<'b> {
+    match is_binary {
+        _ if bytes.is_empty() => Step::More,
+        true => binary::parse(bytes, now, limits),
+        false => text::parse(bytes, now, limits),
     }
 }
 
@@ -196,10 +198,11 @@ mod tests {
 
     /// Parses until nothing more can be. Every byte is used once, and each request can be answered.
     fn parse_all(mut bytes: &[u8]) -> usize {
+        let is_binary = bytes.first() == Some(&BINARY);
         let mut requests = 0;
         let mut out = BytesMut::new();
         loop {
-            match parse(bytes, 1_000_000, LIMITS) {
+            match parse(bytes, is_binary, 1_000_000, LIMITS) {
                 Step::More | Step::Close => return requests,
                 Step::Use(used, ask) => {
                     assert!(used > 0 && used <= bytes.len(), "MC-5");
@@ -229,10 +232,12 @@ mod tests {
 
     #[test]
     fn whole_requests_are_understood() {
-        assert_eq!(parse_all(&REQUESTS.concat()), REQUESTS.len());
+        let (text, packets) = REQUESTS.split_at(7);
+        assert_eq!(parse_all(&text.concat()), text.len());
+        assert_eq!(parse_all(&packets.concat()), packets.len());
         for request in REQUESTS {
             for end in 1..request.len() {
-                let part = parse(&request[..end], 0, LIMITS);
+                let part = parse(&request[..end], request[0] == BINARY, 0, LIMITS);
                 assert!(matches!(part, Step::More), "{end} of {request:?}: {part:?}");
             }
         }

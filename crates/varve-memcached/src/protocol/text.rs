@@ -142,7 +142,7 @@ pub fn stats(kind: &str, stats: Option<Vec<(String, String)>>, out: &mut BytesMu
         return out.extend_from_slice(b"RESET\r\n");
     }
     let Some(stats) = stats else {
-        return out.extend_from_slice(b"CLIENT_ERROR there are no such statistics\r\n");
+        return out.extend_from_slice(ERROR.as_bytes());
     };
     for (name, value) in stats {
         let line = format!("STAT {name} {value}\r\n");
@@ -214,7 +214,7 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
         now,
         limits,
     };
-    if line.used > MOST_LINE_BYTES && !may_list_keys(bytes) {
+    if line.used > MOST_LINE_BYTES && !may_list_keys(line.bytes) {
         return Step::Close;
     }
     let mut rest = words(line.bytes);
@@ -226,10 +226,13 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
         b"gets" => Some(true),
         _ => None,
     } {
-        let begin = line.bytes.len() - line.bytes.trim_ascii_start().len() + command.len();
-        return get(&line, &line.bytes[begin..], with_cas);
+        return get(&line, behind(line.bytes, command), with_cas);
     }
-    let words: Vec<&[u8]> = rest.take(MOST_WORDS).collect();
+    let most = match command {
+        b"gat" | b"gats" => usize::MAX,
+        _ => MOST_WORDS,
+    };
+    let words: Vec<&[u8]> = rest.take(most).collect();
     match command {
         [b'm', letter] => meta::parse(&line, *letter, &words),
         b"gat" => get_and_touch(&line, &words, false),
@@ -248,9 +251,16 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     }
 }
 
+/// What stands behind a word of a line.
+pub fn behind<'b>(line: &'b [u8], word: &'b [u8]) -> &'b [u8] {
+    let begin = word.as_ptr() as usize - line.as_ptr() as usize;
+    &line[begin + word.len()..]
+}
+
 /// Whether the line may become a long one.
 fn may_list_keys(bytes: &[u8]) -> bool {
-    let text = bytes.trim_ascii_start();
+    let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
+    let text = &bytes[spaces..];
     bytes.len() <= MOST_KEYS_BYTES && (text.starts_with(b"get ") || text.starts_with(b"gets "))
 }
 
