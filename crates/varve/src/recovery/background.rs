@@ -142,11 +142,13 @@ impl Recovery {
         rest: PendingRecovery,
         threads: usize,
     ) -> Result<Arc<Recovery>> {
-        let rolled_back = rest.losers.iter().filter(|_| rest.rolls_back);
-        let changes: u64 = rolled_back.map(Transaction::next_undo_no).sum();
-        let map = rest.map;
         // What is only read is brought up to date as it is used, and the rest stays as it is.
         let is_left = core.is_read_only();
+        let losers = rest.losers.iter().filter(|_| !is_left);
+        let (transactions, changes) = losers.fold((0, 0), |(transactions, changes), loser| {
+            (transactions + 1, changes + loser.next_undo_no())
+        });
+        let map = rest.map;
         let ended = Ended {
             settled: map.is_none(),
             pages: map.is_none() || is_left,
@@ -176,10 +178,7 @@ impl Recovery {
             passes_over_damage: rest.passes_over_damage,
             changes,
             changes_left: AtomicU64::new(changes),
-            transactions_left: AtomicU64::new(match rest.rolls_back {
-                true => rest.losers.len() as u64,
-                false => 0,
-            }),
+            transactions_left: AtomicU64::new(transactions),
             stop: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             ended: Mutex::new(ended),
