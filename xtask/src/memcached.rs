@@ -12,6 +12,7 @@ use crate::mtr::Count;
 
 /// All that `memccapable` has.
 const CAPABILITIES: u32 = 54;
+const CONVERSATIONS: u32 = 300;
 
 #[derive(clap::Args)]
 pub struct MemcachedArgs {
@@ -19,7 +20,7 @@ pub struct MemcachedArgs {
     #[arg(long)]
     seed: Option<u64>,
     /// How many there are
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = CONVERSATIONS)]
     conversations: u32,
 }
 
@@ -34,7 +35,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
         Ok(programs) => {
             let args = MemcachedArgs {
                 seed: None,
-                conversations: 300,
+                conversations: CONVERSATIONS,
             };
             count.passed = check(workspace, &programs, &args)?;
         }

@@ -21,7 +21,7 @@ use varve_testbed::server::Engine;
 use varve_testbed::workspace::{Workspace, cargo, remove_dir};
 
 use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
-use crate::stats::{Spread, median};
+use crate::stats::{Runs, Spread};
 use crate::table::{Cell, Table};
 
 #[derive(clap::Args)]
@@ -289,32 +289,11 @@ pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
     }
     let mut rows = Vec::new();
     for load in loads(args) {
-        let mut runs = vec![Vec::new(); servers.len()];
-        for _ in 0..args.repeat {
-            for (server, runs) in servers.iter().zip(&mut runs) {
-                runs.push(client.run(server.port, load)?);
-            }
-        }
-        let rate = |runs: &[Run]| median(runs.iter().map(|run| run.per_second));
-        for (which, of_server) in runs.iter().enumerate() {
-            let rates: Vec<f64> = of_server.iter().map(|run| run.per_second).collect();
-            let p99_ms = median(of_server.iter().map(|run| run.p99_ms));
-            let ratio = rate(of_server) / rate(&runs[0]);
+        for row in compare(&mut client, &servers, load)? {
             if !args.json {
-                table.print([
-                    Cell::of(load.sets),
-                    Cell::of(load.connections),
-                    Cell::of(load.pipeline),
-                    SERVERS[which].into(),
-                    Spread::of(&rates).to_string().into(),
-                    p99_ms.into(),
-                    ratio.into(),
-                ]);
+                table.print(row.cells(load));
             }
-            rows.push(json!({
-                "sets_pct": load.sets, "connections": load.connections, "pipeline": load.pipeline,
-                "server": SERVERS[which], "per_second": rates, "p99_ms": p99_ms, "ratio": ratio,
-            }));
+            rows.push(row.to_json(load));
         }
     }
     drop(servers);
@@ -326,6 +305,59 @@ pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
     };
     benchmark.end(json!({"requests": rows, "sql": sql}));
     Ok(())
+}
+
+/// What one server came to.
+struct Row {
+    server: &'static str,
+    per_second: Vec<f64>,
+    p99_ms: f64,
+    /// To the first server.
+    ratio: f64,
+}
+
+impl Row {
+    fn cells(&self, load: Load) -> [Cell; 7] {
+        [
+            Cell::of(load.sets),
+            Cell::of(load.connections),
+            Cell::of(load.pipeline),
+            self.server.into(),
+            Spread::of(&self.per_second).to_string().into(),
+            self.p99_ms.into(),
+            self.ratio.into(),
+        ]
+    }
+
+    fn to_json(&self, load: Load) -> serde_json::Value {
+        json!({
+            "sets_pct": load.sets,
+            "connections": load.connections,
+            "pipeline": load.pipeline,
+            "server": self.server,
+            "per_second": self.per_second,
+            "p99_ms": self.p99_ms,
+            "ratio": self.ratio,
+        })
+    }
+}
+
+/// One load on each of the servers, in turn.
+fn compare(client: &mut Client<'_>, servers: &[Server], load: Load) -> Result<Vec<Row>> {
+    let mut runs = Runs::new(servers.len());
+    for _ in 0..client.args.repeat {
+        for (which, server) in servers.iter().enumerate() {
+            runs.add(which, client.run(server.port, load)?);
+        }
+    }
+    let rate = |which| runs.median(which, |run: &Run| run.per_second);
+    let rows = SERVERS.iter().enumerate().map(|(which, server)| Row {
+        server,
+        per_second: runs.figures(which, |run| run.per_second),
+        p99_ms: runs.median(which, |run| run.p99_ms),
+        ratio: rate(which) / rate(0),
+    });
+    Ok(rows.collect())
 }
 
 fn loads(args: &MemcachedArgs) -> Vec<Load> {

@@ -121,7 +121,6 @@ fn server_options(args: &Args) -> MemcachedOptions {
         batch: args.batch,
         idle_time: seconds(args.idle_timeout),
         sweep_time: seconds(args.sweep_interval),
-        durability: args.durability.into(),
     }
 }
 

@@ -30,11 +30,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::timeout;
-use varve::{Error, FlushLog, Result};
+use varve::{Database, FlushLog, Result};
 
 use crate::counters::Counts;
 use crate::item::{ItemRef, now};
-use crate::protocol::{Ask, BINARY, Limits, Read, Reply, Step, parse};
+use crate::protocol::{Ask, Limits, Protocol, Read, Reply, Step, parse};
 use crate::request::Request;
 use crate::server::Shared;
 use crate::store::{Committed, Session};
@@ -42,8 +42,6 @@ use crate::store::{Committed, Session};
 /// With so many bytes of answers, they are sent before anything else is done.
 pub const MOST_ANSWER_BYTES: usize = 256 << 10;
 const READ_BYTES: usize = 16 << 10;
-/// Who has heard nothing of his commit for so long asks.
-const ASK_AFTER: Duration = Duration::from_secs(5);
 /// After so many reads others have their turn.
 const READS_AT_ONCE: usize = 256;
 
@@ -56,7 +54,7 @@ pub struct Connection {
     /// Changes that are not done yet.
     batch: Vec<(Request, Reply)>,
     /// What the client speaks, once it has said something.
-    is_binary: Option<bool>,
+    protocol: Option<Protocol>,
     /// So many bytes that come next belong to a request that was refused.
     skip: u64,
     counts: Counts,
@@ -80,7 +78,7 @@ impl Connection {
             input: BytesMut::new(),
             output: BytesMut::new(),
             batch: Vec::new(),
-            is_binary: None,
+            protocol: None,
             skip: 0,
             counts: Counts {
                 total_connections: 1,
@@ -148,10 +146,9 @@ impl Connection {
             }
             // What is used is cut off afterwards, since what is asked for lies there.
             let input = std::mem::take(&mut self.input);
-            let first = input.first().map(|&byte| byte == BINARY);
-            self.is_binary = self.is_binary.or(first);
-            let is_binary = self.is_binary == Some(true);
-            let (used, then) = match parse(&input, is_binary, now(), limits) {
+            self.protocol = self.protocol.or_else(|| Protocol::of(&input));
+            let protocol = self.protocol.unwrap_or(Protocol::Text);
+            let (used, then) = match parse(protocol, &input, now(), limits) {
                 Step::More => (0, Some(Then::Wait)),
                 Step::Close => (0, Some(Then::End)),
                 Step::Use(used, ask) => (used, self.answer(ask, stream).await?),
@@ -282,7 +279,7 @@ impl Connection {
         let done = done.await.map_err(io::Error::other)?;
         let (session, mut batch, committed, done, mut counts, mut out) = done;
         let waited = match committed.needs_to_wait() {
-            true => wait(&self.shared, committed).await,
+            true => wait(&self.shared.store.db, committed).await,
             false => Ok(()),
         };
         if let Err(e) = waited {
@@ -302,24 +299,20 @@ impl Connection {
     }
 }
 
-async fn wait(shared: &Shared, committed: Committed) -> Result<()> {
-    if shared.settings.durability != FlushLog::Sync {
+/// Waits for the commit without a thread, if there is a disk to be waited for.
+async fn wait(db: &Database, committed: Committed) -> Result<()> {
+    if db.flush_log_at_trx_commit() != FlushLog::Sync {
         return committed.wait();
     }
     let (tell, told) = oneshot::channel();
-    shared.store.db.when_durable(move || {
+    db.when_durable(move || {
         // Whoever waits for it may have gone.
         let _ = tell.send(());
     });
-    match timeout(ASK_AFTER, told).await {
-        Ok(Ok(())) => Ok(()),
-        // The disk is slow, or the database unusable: then it says why.
-        _ => {
-            let asked = spawn_blocking(|| committed.wait()).await;
-            asked.map_err(|_| {
-                Error::invalid("the server was stopped before the change was durable")
-            })?
-        }
+    match told.await {
+        Ok(()) => Ok(()),
+        // The database is unusable, and says why.
+        Err(_) => committed.wait(),
     }
 }
 

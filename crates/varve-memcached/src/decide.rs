@@ -94,21 +94,22 @@ pub fn decide(
     }
 }
 
+/// The item that is made where there is none, if one is wanted.
+fn made(request: &Request, cas: u64) -> Option<Item> {
+    let vivify = |expires| Item {
+        cas,
+        expires: request.expires.unwrap_or(expires),
+        ..Item::default()
+    };
+    request.vivify.map(vivify)
+}
+
 fn get(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
     let Some(found) = found else {
-        let Some(expires) = request.vivify else {
-            return Decision::none(Status::Missing);
-        };
-        let made = Item {
-            cas,
-            expires: request.expires.unwrap_or(expires),
-            marks: WON,
-            ..Item::default()
-        };
-        return Decision {
+        return made(request, cas).map_or(Decision::none(Status::Missing), |made| Decision {
             wins: true,
-            ..Decision::put(made)
-        };
+            ..Decision::put(Item { marks: WON, ..made })
+        });
     };
     let was_won = found.marks & WON != 0;
     let expires = request.expires.unwrap_or(found.expires);
@@ -224,20 +225,12 @@ fn delete(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
 
 fn add(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
     let Some(found) = found else {
-        let Some(expires) = request.vivify else {
-            return Decision::none(Status::Missing);
-        };
-        let made = Item {
-            cas,
-            expires: request.expires.unwrap_or(expires),
-            value: request.initial.to_string().into_bytes(),
-            ..Item::default()
-        };
-        return Decision {
+        let value = request.initial.to_string().into_bytes();
+        return made(request, cas).map_or(Decision::none(Status::Missing), |made| Decision {
             number: request.initial,
             is_new: true,
-            ..Decision::put(made)
-        };
+            ..Decision::put(Item { value, ..made })
+        });
     };
     // In memcached's order.
     if found.value.is_empty() {

@@ -45,16 +45,15 @@ mod request;
 mod server;
 mod store;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use varve::{Database, Error, FlushLog, Result};
+use varve::{Database, Error, Result};
+use varve_listen::{Background, on_loopback};
 
 use crate::server::{Settings, Shared};
 use crate::store::{LONGEST_VALUE_BYTES, Store};
@@ -64,27 +63,27 @@ use crate::store::{LONGEST_VALUE_BYTES, Store};
 pub struct MemcachedOptions {
     /// A loopback address with a port; port 0: one that is free.
     pub address: Option<String>,
-    /// The path of a Unix socket.
+    /// The path of a Unix socket. One that nobody listens on any more is replaced.
     pub socket: Option<PathBuf>,
     /// The table with the items, which is made if it is missing.
     pub table: String,
-    /// Threads that read requests, and do those that change nothing: 1 to [`MemcachedOptions::MOST_THREADS`].
+    /// Threads that read requests, and do those that change nothing: 1 to
+    /// [`MemcachedOptions::MOST_THREADS`].
     pub threads: usize,
     /// Threads that change items. One that waits for a lock keeps a thread; one that waits for a disk does
     /// not. 1 to [`MemcachedOptions::MOST_THREADS`].
     pub change_threads: usize,
-    /// Who comes when there are so many is turned away.
+    /// Who comes when there are so many is turned away: 1 to [`MemcachedOptions::MOST_CONNECTIONS`].
     pub connections: usize,
-    /// Longer values are refused; at most 128 MiB.
+    /// Longer values are refused: 1 KiB to 128 MiB.
     pub value_bytes: usize,
-    /// Changes that one client sends together are one transaction, up to so many.
+    /// Changes that one client sends together are one transaction, up to so many: 1 to
+    /// [`MemcachedOptions::MOST_BATCH`].
     pub batch: usize,
-    /// A client that says nothing for so long is sent away.
+    /// A client that says nothing for so long, a second or more, is sent away; `None`: none is.
     pub idle_time: Option<Duration>,
-    /// How often rows are deleted whose time is over; `None`: never.
+    /// How often rows are deleted whose time is over, each second at most; `None`: never.
     pub sweep_time: Option<Duration>,
-    /// How durable the database makes a commit (`Options::flush_log_at_trx_commit`).
-    pub durability: FlushLog,
 }
 
 impl Default for MemcachedOptions {
@@ -100,7 +99,6 @@ impl Default for MemcachedOptions {
             batch: 32,
             idle_time: None,
             sweep_time: Some(Duration::from_secs(300)),
-            durability: FlushLog::Sync,
         }
     }
 }
@@ -149,9 +147,7 @@ const SEND_TIME: Duration = Duration::from_secs(60);
 pub struct Memcached {
     address: Option<SocketAddr>,
     socket: Option<PathBuf>,
-    /// `None` once it is to stop.
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    background: Background,
 }
 
 impl Memcached {
@@ -163,7 +159,11 @@ impl Memcached {
     /// table that has other columns; `Io` if the port or the socket is taken.
     pub fn start(db: &Database, options: MemcachedOptions) -> Result<Memcached> {
         options.validate()?;
-        let tcp = options.address.as_deref().map(listen_tcp).transpose()?;
+        let tcp = options
+            .address
+            .as_deref()
+            .map(|address| on_loopback(address, "the memcached server", "asks nobody who he is"));
+        let tcp = tcp.transpose()?;
         let address = tcp.as_ref().map(|(_, address)| *address);
         let store = Store::open(db, &options.table, options.value_bytes)?;
         let unix = options.socket.as_ref().map(listen_unix).transpose()?;
@@ -193,23 +193,15 @@ impl Memcached {
                 idle_time: options.idle_time,
                 send_time: SEND_TIME,
                 sweep_time: options.sweep_time,
-                durability: options.durability,
             },
         );
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("varve-memcached".into())
-            .spawn(move || {
-                runtime.block_on(server::run(tcp, unix, Arc::new(shared), stopped));
-                // Its tasks go with it, and with them the database.
-                drop(runtime);
-            })
-            .map_err(failed)?;
+        let background = Background::start("varve-memcached", runtime, move |stopped| {
+            server::run(tcp, unix, Arc::new(shared), stopped)
+        })?;
         Ok(Memcached {
             address,
             socket: options.socket,
-            stop: Some(stop),
-            thread: Some(thread),
+            background,
         })
     }
 
@@ -219,47 +211,19 @@ impl Memcached {
     }
 
     /// Closes its connections, once the changes that are being made are made.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // Fails if the thread has ended by itself.
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        if let Some(thread) = self.thread.take() {
-            // A panic has been told by the panic hook.
-            let _ = thread.join();
-            if let Some(path) = &self.socket {
-                // Somebody may have removed it.
-                let _ = std::fs::remove_file(path);
-            }
-        }
+    pub fn stop(self) {
+        drop(self);
     }
 }
 
 impl Drop for Memcached {
     fn drop(&mut self) {
-        self.end();
+        self.background.end();
+        if let Some(path) = &self.socket {
+            // Somebody may have removed it.
+            let _ = std::fs::remove_file(path);
+        }
     }
-}
-
-fn listen_tcp(text: &str) -> Result<(TcpListener, SocketAddr)> {
-    let address: SocketAddr = text.parse().map_err(|_| {
-        Error::invalid(format!(
-            "`{text}` is no address to listen on: it has the form 127.0.0.1:11211 or [::1]:11211"
-        ))
-    })?;
-    if !address.ip().is_loopback() {
-        return Err(Error::invalid(format!(
-            "the memcached server listens on loopback addresses only, as it asks nobody who he is, and {} is none",
-            address.ip()
-        )));
-    }
-    let failed = |e| Error::io("listen on", address.to_string(), e);
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
 }
 
 /// A socket that nobody listens on any more is replaced.

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use varve::{Error, FlushLog, Result};
+use varve::{Error, Result};
 
 use crate::connection::Connection;
 use crate::counters::{Counters, Counts};
@@ -29,7 +29,6 @@ pub struct Settings {
     /// What has begun, a request or an answer, goes on within this time.
     pub send_time: Duration,
     pub sweep_time: Option<Duration>,
-    pub durability: FlushLog,
 }
 
 /// What all connections use.

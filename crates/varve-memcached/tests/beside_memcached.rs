@@ -14,7 +14,6 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use common::{Server, binary};
-use varve::FlushLog;
 use varve_memcached::MemcachedOptions;
 
 fn programs() -> PathBuf {
@@ -430,7 +429,6 @@ fn answers_are_those_of_memcached() {
     let _server = Server::with(MemcachedOptions {
         address: None,
         socket: Some(ours.clone()),
-        durability: FlushLog::Lazy,
         ..MemcachedOptions::default()
     });
     // The first cas that memcached gives is 1, which stands for one that nobody has.

@@ -16,13 +16,6 @@ fn say(server: &Server, text: &str) -> String {
     String::from_utf8(answers_to(server, text.as_bytes())).unwrap()
 }
 
-fn lazily() -> MemcachedOptions {
-    MemcachedOptions {
-        durability: FlushLog::Lazy,
-        ..MemcachedOptions::default()
-    }
-}
-
 /// What was answered is there (MC-1), and the engine's own readers see it as rows.
 #[test]
 fn items_are_rows_that_stay() {
@@ -127,59 +120,62 @@ fn no_cas_is_lost() {
     assert_eq!(say(&server, "get n\r\n"), expected);
 }
 
+/// Answers are a megabyte each.
+const BIG: usize = 1 << 20;
+
+fn with_a_big_item() -> Server {
+    let server = Server::start();
+    say(
+        &server,
+        &format!("set big 0 0 {BIG}\r\n{}\r\n", "x".repeat(BIG)),
+    );
+    server
+}
+
+/// More is asked for than the sockets hold answers: the rest is not even taken from the client (MC-4).
+fn check_that_no_more_is_read(server: &Server, request: &str) {
+    let mut deaf = server.connect();
+    let time = Some(Duration::from_millis(500));
+    deaf.set_write_timeout(time).unwrap();
+    let sent = (0..100_000).try_for_each(|_| deaf.write_all(request.as_bytes()));
+    assert!(sent.is_err(), "MC-4: all of it was taken on");
+}
+
 /// A client that does not read its answers is not read either, and costs the others nothing (MC-4).
 #[test]
 fn who_does_not_read_is_not_read() {
-    let server = Server::start();
-    let value = "x".repeat(1 << 20);
-    say(
-        &server,
-        &format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
-    );
-    let mut deaf = server.connect();
-    deaf.set_write_timeout(Some(Duration::from_millis(500)))
-        .unwrap();
-    let many = format!("get{}\r\n", " big".repeat(1000));
-    // A gigabyte each: what the sockets don't hold is not made.
-    let sent = (0..10_000).try_for_each(|_| deaf.write_all(many.as_bytes()));
-    assert!(
-        sent.is_err(),
-        "MC-4: ten gigabytes of answers are wanted, and taken on"
-    );
+    let server = with_a_big_item();
+    check_that_no_more_is_read(&server, &format!("get{}\r\n", " big".repeat(1000)));
     assert_eq!(say(&server, "mn\r\n"), "MN\r\n");
     let memory = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = memory
-        .lines()
-        .find(|line| line.starts_with("VmHWM"))
-        .unwrap();
+    let mut lines = memory.lines();
+    let peak = lines.find(|line| line.starts_with("VmHWM")).unwrap();
     let kib: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(kib < 600 << 10, "MC-4: {kib} KiB");
 }
 
-/// Answers to changes are bounded, too: each of these is a megabyte (MC-4).
+/// Answers to changes are bounded, too (MC-4).
 #[test]
 fn who_does_not_read_changes_nothing_either() {
-    let server = Server::start();
-    let value = "x".repeat(1 << 20);
-    say(
-        &server,
-        &format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
-    );
-    let mut stream = server.connect();
+    let server = with_a_big_item();
     let many = "mg big v T0\r\n".repeat(200);
-    stream.write_all(many.as_bytes()).unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
-    let mut answers = Vec::new();
-    stream.read_to_end(&mut answers).unwrap();
-    assert_eq!(
-        answers.len(),
-        200 * ("VA 1048576\r\n\r\n".len() + value.len())
+    let answers = answers_to(&server, many.as_bytes());
+    assert_eq!(answers.len(), 200 * ("VA 1048576\r\n\r\n".len() + BIG));
+    check_that_no_more_is_read(&server, &many);
+}
+
+/// Who can't be told that his change is durable is told so (MC-1).
+#[test]
+fn a_database_that_has_stopped_says_why() {
+    let server = Server::start();
+    server.db.set_flush_log_at_trx_commit(FlushLog::Sync);
+    assert_eq!(say(&server, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    server.db.poison("the test is over");
+    let why = say(&server, "set a 0 0 1\r\ny\r\n");
+    assert!(
+        why.starts_with("SERVER_ERROR") && why.contains("the test is over"),
+        "MC-1: {why}"
     );
-    let mut deaf = server.connect();
-    deaf.set_write_timeout(Some(Duration::from_millis(500)))
-        .unwrap();
-    let sent = (0..100_000).try_for_each(|_| deaf.write_all(many.as_bytes()));
-    assert!(sent.is_err(), "MC-4");
 }
 
 /// What is announced as too long is refused at once, and skipped (MC-4, MC-5).
@@ -221,7 +217,7 @@ fn lines_without_an_end_end_the_connection() {
 fn who_comes_when_all_places_are_taken_is_turned_away() {
     let server = Server::with(MemcachedOptions {
         connections: 2,
-        ..lazily()
+        ..MemcachedOptions::default()
     });
     let mut first = server.connect();
     first.write_all(b"mn\r\n").unwrap();
@@ -248,7 +244,7 @@ fn who_comes_when_all_places_are_taken_is_turned_away() {
 fn who_says_nothing_is_sent_away() {
     let server = Server::with(MemcachedOptions {
         idle_time: Some(Duration::from_secs(1)),
-        ..lazily()
+        ..MemcachedOptions::default()
     });
     let mut stream = server.connect();
     let mut nothing = Vec::new();
@@ -260,7 +256,7 @@ fn who_says_nothing_is_sent_away() {
 fn rows_whose_time_is_over_go() {
     let server = Server::with(MemcachedOptions {
         sweep_time: Some(Duration::from_secs(1)),
-        ..lazily()
+        ..MemcachedOptions::default()
     });
     say(
         &server,
@@ -333,7 +329,7 @@ fn a_unix_socket_serves_too() {
     let how = || MemcachedOptions {
         address: None,
         socket: Some(path.clone()),
-        ..lazily()
+        ..MemcachedOptions::default()
     };
     let server = Server::with(how());
     let mut stream = UnixStream::connect(&path).unwrap();
@@ -366,7 +362,7 @@ fn what_can_not_be_used_is_refused_by_name() {
     };
     let why = refused(MemcachedOptions {
         table: "shop/item".into(),
-        ..lazily()
+        ..MemcachedOptions::default()
     });
     assert!(
         why.contains("`shop/item` has not the columns of items"),
@@ -378,13 +374,13 @@ fn what_can_not_be_used_is_refused_by_name() {
     ] {
         let why = refused(MemcachedOptions {
             address: Some(address.into()),
-            ..lazily()
+            ..MemcachedOptions::default()
         });
         assert!(why.contains(part), "{why}");
     }
     let why = refused(MemcachedOptions {
         threads: 0,
-        ..lazily()
+        ..MemcachedOptions::default()
     });
     assert!(why.contains("threads 0 is not between 1 and 256"), "{why}");
 }

@@ -49,11 +49,10 @@ pub mod text;
 mod transactions;
 mod verdict;
 
-use std::net::{SocketAddr, TcpListener};
-use std::thread::JoinHandle;
+use std::net::SocketAddr;
 
-use tokio::sync::oneshot;
 use varve::{Database, Error, Result};
+use varve_listen::{Background, on_loopback};
 
 use crate::access::Access;
 use crate::server::Shared;
@@ -87,9 +86,7 @@ impl MonitorOptions {
 pub struct Monitor {
     address: SocketAddr,
     has_token: bool,
-    /// `None` once it is to stop.
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    background: Background,
 }
 
 impl Monitor {
@@ -100,36 +97,29 @@ impl Monitor {
     /// `Invalid` for an address that is none, or is no loopback address, and for a token that is too short
     /// or has characters that it may not have; `Io` if the port is taken.
     pub fn start(db: &Database, options: MonitorOptions) -> Result<Monitor> {
-        let address = loopback(&options.address)?;
-        let failed = |e| Error::io("listen on", address.to_string(), e);
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        // MON-1.
+        let listened = on_loopback(&options.address, "the monitor", "does not encrypt");
+        let (listener, address) = listened?;
         let has_token = options.token.is_some();
         let access = Access::new(options.token, address.port())?;
+        let failed = |e| Error::io("start", "the monitor", e);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|e| Error::io("start", "the monitor", e))?;
+            .map_err(failed)?;
         let listener = {
             let _of_the_runtime = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(failed)?
         };
-        let (stop, stopped) = oneshot::channel();
         let shared = Shared::new(db.clone(), access, options.sessions);
-        let thread = std::thread::Builder::new()
-            .name("varve-monitor".into())
-            .spawn(move || {
-                runtime.block_on(server::run(listener, shared, stopped));
-                // MON-6: its tasks go with it, and with them the database.
-                drop(runtime);
-            })
-            .map_err(|e| Error::io("start", "the monitor's thread", e))?;
+        // MON-6.
+        let background = Background::start("varve-monitor", runtime, move |stopped| {
+            server::run(listener, shared, stopped)
+        })?;
         Ok(Monitor {
             address,
             has_token,
-            stop: Some(stop),
-            thread: Some(thread),
+            background,
         })
     }
 
@@ -149,73 +139,6 @@ impl Monitor {
 
     /// Ends its thread and closes its connections.
     pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // Fails if the thread has ended by itself.
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        if let Some(thread) = self.thread.take() {
-            // A panic has been told by the panic hook.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// MON-1.
-fn loopback(text: &str) -> Result<SocketAddr> {
-    let address: SocketAddr = text.parse().map_err(|_| {
-        Error::invalid(format!(
-            "`{text}` is no address to listen on: it has the form 127.0.0.1:3480 or [::1]:3480"
-        ))
-    })?;
-    if !address.ip().is_loopback() {
-        return Err(Error::invalid(format!(
-            "the monitor listens on loopback addresses only, as it does not encrypt, and {} is none: use a tunnel or a proxy with TLS",
-            address.ip()
-        )));
-    }
-    Ok(address)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// MON-1.
-    #[test]
-    fn only_loopback_addresses_are_taken() {
-        for good in ["127.0.0.1:0", "127.8.9.1:3480", "[::1]:3480"] {
-            assert!(loopback(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "0.0.0.0:3480",
-            "192.168.1.2:80",
-            "[::]:3480",
-            "[::ffff:10.0.0.1]:1",
-        ] {
-            let why = loopback(bad).unwrap_err().to_string();
-            assert!(
-                why.contains("loopback addresses only"),
-                "MON-1: {bad}: {why}"
-            );
-        }
-        for none in [
-            "",
-            "3480",
-            "localhost",
-            "127.0.0.1",
-            "127.0.0.1:70000",
-            "a.b:1",
-        ] {
-            let why = loopback(none).unwrap_err().to_string();
-            assert!(why.contains(&format!("`{none}` is no address")), "{why}");
-        }
+        self.background.end();
     }
 }

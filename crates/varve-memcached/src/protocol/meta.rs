@@ -298,7 +298,7 @@ fn store<'b>(line: &Line<'b>, mut flags: Flags<'b>, bytes: usize) -> Step<'b> {
         b'R' | b'r' => Mode::Replace,
         _ => return line.refuse("CLIENT_ERROR invalid mode for ms M token\r\n", bytes),
     };
-    let value = match line.value(bytes, false) {
+    let value = match line.value(bytes) {
         Ok(value) => value,
         Err(step) => return step,
     };

@@ -11,8 +11,6 @@ mod text;
 
 use bytes::BytesMut;
 
-pub use binary::REQUEST as BINARY;
-
 use crate::decide::Decision;
 use crate::item::ItemRef;
 use crate::request::Request;
@@ -24,6 +22,24 @@ pub const MOST_LINE_BYTES: usize = 2048;
 /// No line may be longer than this.
 pub const MOST_KEYS_BYTES: usize = 1 << 20;
 pub const VERSION: &str = concat!("1.6.18-varve-", env!("CARGO_PKG_VERSION"));
+
+/// What a client speaks. The first byte that it sends decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// With the meta commands.
+    Text,
+    Binary,
+}
+
+impl Protocol {
+    /// `None`: nothing has come yet.
+    pub fn of(bytes: &[u8]) -> Option<Protocol> {
+        bytes.first().map(|&first| match first {
+            binary::REQUEST => Protocol::Binary,
+            _ => Protocol::Text,
+        })
+    }
+}
 
 /// What the bytes say.
 #[derive(Debug)]
@@ -142,7 +158,7 @@ impl Reply {
     pub fn done(&self, out: &mut BytesMut) {
         match self {
             Reply::Binary(reply) => reply.done(out),
-            Reply::Text(reply) => reply.say("OK", out),
+            Reply::Text(reply) => reply.done(out),
             Reply::Meta(_) => {}
         }
     }
@@ -162,11 +178,10 @@ pub struct Limits {
 }
 
 /// What the first bytes ask for.
-pub fn parse<'b>(bytes: &'b [u8], is_binary: bool, now: u32, limits: Limits) -> Step<'b> {
-    match is_binary {
-        _ if bytes.is_empty() => Step::More,
-        true => binary::parse(bytes, now, limits),
-        false => text::parse(bytes, now, limits),
+pub fn parse<'b>(protocol: Protocol, bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
+    match protocol {
+        Protocol::Binary => binary::parse(bytes, now, limits),
+        Protocol::Text => text::parse(bytes, now, limits),
     }
 }
 
@@ -198,11 +213,11 @@ mod tests {
 
     /// Parses until nothing more can be. Every byte is used once, and each request can be answered.
     fn parse_all(mut bytes: &[u8]) -> usize {
-        let is_binary = bytes.first() == Some(&BINARY);
+        let protocol = Protocol::of(bytes).unwrap_or(Protocol::Text);
         let mut requests = 0;
         let mut out = BytesMut::new();
         loop {
-            match parse(bytes, is_binary, 1_000_000, LIMITS) {
+            match parse(protocol, bytes, 1_000_000, LIMITS) {
                 Step::More | Step::Close => return requests,
                 Step::Use(used, ask) => {
                     assert!(used > 0 && used <= bytes.len(), "MC-5");
@@ -237,7 +252,8 @@ mod tests {
         assert_eq!(parse_all(&packets.concat()), packets.len());
         for request in REQUESTS {
             for end in 1..request.len() {
-                let part = parse(&request[..end], request[0] == BINARY, 0, LIMITS);
+                let protocol = Protocol::of(request).unwrap();
+                let part = parse(protocol, &request[..end], 0, LIMITS);
                 assert!(matches!(part, Step::More), "{end} of {request:?}: {part:?}");
             }
         }

@@ -34,11 +34,20 @@ pub fn words(line: &[u8]) -> Words<'_> {
     line.split(is_space).filter(is_word)
 }
 
+/// What is told of an item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tell {
+    /// `get`, `gat`.
+    Value,
+    /// `gets`, `gats`.
+    ValueAndCas,
+}
+
 /// A `get` or `gets`.
 #[derive(Debug)]
 pub struct Keys<'b> {
     list: &'b [u8],
-    with_cas: bool,
+    tell: Tell,
 }
 
 impl<'b> Keys<'b> {
@@ -47,11 +56,11 @@ impl<'b> Keys<'b> {
     }
 
     pub fn answer(&self, key: &[u8], item: &ItemRef<'_>, out: &mut BytesMut) {
-        put_item(key, item, self.with_cas, out);
+        put_item(key, item, self.tell, out);
     }
 }
 
-fn put_item(key: &[u8], item: &ItemRef<'_>, with_cas: bool, out: &mut BytesMut) {
+fn put_item(key: &[u8], item: &ItemRef<'_>, tell: Tell, out: &mut BytesMut) {
     out.reserve(key.len() + item.value.len() + 80);
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
@@ -59,7 +68,7 @@ fn put_item(key: &[u8], item: &ItemRef<'_>, with_cas: bool, out: &mut BytesMut) 
     put_number(item.flags, out);
     out.extend_from_slice(b" ");
     put_number(item.value.len(), out);
-    if with_cas {
+    if tell == Tell::ValueAndCas {
         out.extend_from_slice(b" ");
         put_number(item.cas, out);
     }
@@ -84,19 +93,20 @@ enum Kind {
     Number,
     /// `gat`: the item, and `END` behind the last one.
     Item {
-        with_cas: bool,
+        tell: Tell,
         is_last: bool,
     },
-    Ok,
+    /// What changes no item.
+    Control,
 }
 
 impl Reply {
     pub fn write(&self, request: &Request, decision: &Decision, out: &mut BytesMut) {
         let word = match (self.kind, decision.status) {
-            (Kind::Item { with_cas, is_last }, _) => {
+            (Kind::Item { tell, is_last }, _) => {
                 let item = decision.item();
                 item.iter()
-                    .for_each(|item| put_item(&request.key, item, with_cas, out));
+                    .for_each(|item| put_item(&request.key, item, tell, out));
                 if is_last {
                     out.extend_from_slice(END);
                 }
@@ -110,7 +120,7 @@ impl Reply {
             (Kind::Stored, Status::Done) => "STORED",
             (Kind::Deleted, Status::Done) => "DELETED",
             (Kind::Touched, Status::Done) => "TOUCHED",
-            (Kind::Ok, Status::Done) => "OK",
+            (Kind::Control, Status::Done) => return self.done(out),
             (Kind::Number, Status::Done) => {
                 return self.say(itoa::Buffer::new().format(decision.number), out);
             }
@@ -118,7 +128,11 @@ impl Reply {
         self.say(word, out);
     }
 
-    pub fn say(&self, word: &str, out: &mut BytesMut) {
+    pub fn done(&self, out: &mut BytesMut) {
+        self.say("OK", out);
+    }
+
+    fn say(&self, word: &str, out: &mut BytesMut) {
         if !self.is_quiet {
             out.extend_from_slice(word.as_bytes());
             out.extend_from_slice(b"\r\n");
@@ -151,12 +165,14 @@ pub fn stats(kind: &str, stats: Option<Vec<(String, String)>>, out: &mut BytesMu
     out.extend_from_slice(END);
 }
 
-/// A line, whose words are counted, and what follows it.
+/// A line, and what follows it.
 pub struct Line<'b> {
     pub bytes: &'b [u8],
     /// With its end.
     pub used: usize,
     pub rest: &'b [u8],
+    /// It says `noreply`.
+    is_quiet: bool,
     pub now: u32,
     pub limits: Limits,
 }
@@ -170,16 +186,19 @@ impl<'b> Line<'b> {
         self.done(Ask::say(text))
     }
 
-    /// As `say`, if anything is to be said.
-    fn say_unless(&self, is_quiet: bool, text: &str) -> Step<'b> {
-        self.say(if is_quiet { "" } else { text })
+    /// `text`, if the client wants to hear of it.
+    fn heard<'t>(&self, text: &'t str) -> &'t str {
+        if self.is_quiet { "" } else { text }
+    }
+
+    fn tell(&self, text: &str) -> Step<'b> {
+        self.say(self.heard(text))
     }
 
     /// The value of so many bytes behind the line, with its end. `Err`: there is none (yet).
-    pub fn value(&self, bytes: usize, is_quiet: bool) -> Result<&'b [u8], Step<'b>> {
+    pub fn value(&self, bytes: usize) -> Result<&'b [u8], Step<'b>> {
         if bytes > self.limits.value_bytes {
-            let text = if is_quiet { "" } else { TOO_LARGE };
-            return Err(self.refuse(text, bytes));
+            return Err(self.refuse(self.heard(TOO_LARGE), bytes));
         }
         let Some(value) = self.rest.get(..bytes + 2) else {
             return Err(Step::More);
@@ -187,8 +206,8 @@ impl<'b> Line<'b> {
         match value.strip_suffix(b"\r\n") {
             Some(value) => Ok(value),
             None => {
-                let text = if is_quiet { "" } else { BAD_VALUE };
-                Err(Step::Use(self.used + bytes + 2, Ask::say(text)))
+                let used = self.used + bytes + 2;
+                Err(Step::Use(used, Ask::say(self.heard(BAD_VALUE))))
             }
         }
     }
@@ -207,10 +226,11 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
         };
     };
     let line = &bytes[..end];
-    let line = Line {
+    let mut line = Line {
         bytes: line.strip_suffix(b"\r").unwrap_or(line),
         used: end + 1,
         rest: &bytes[end + 1..],
+        is_quiet: false,
         now,
         limits,
     };
@@ -221,28 +241,25 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     let Some(command) = rest.next() else {
         return line.say(ERROR);
     };
-    if let Some(with_cas) = match command {
-        b"get" | b"bget" => Some(false),
-        b"gets" => Some(true),
-        _ => None,
-    } {
-        return get(&line, behind(line.bytes, command), with_cas);
-    }
-    let most = match command {
-        b"gat" | b"gats" => usize::MAX,
-        _ => MOST_WORDS,
-    };
-    let words: Vec<&[u8]> = rest.take(most).collect();
     match command {
-        [b'm', letter] => meta::parse(&line, *letter, &words),
-        b"gat" => get_and_touch(&line, &words, false),
-        b"gats" => get_and_touch(&line, &words, true),
-        b"set" => store(&line, &words, Mode::Set, false),
-        b"add" => store(&line, &words, Mode::Add, false),
-        b"replace" => store(&line, &words, Mode::Replace, false),
-        b"append" => store(&line, &words, Mode::Append, false),
-        b"prepend" => store(&line, &words, Mode::Prepend, false),
-        b"cas" => store(&line, &words, Mode::Set, true),
+        b"get" | b"bget" => return get(&line, command, Tell::Value),
+        b"gets" => return get(&line, command, Tell::ValueAndCas),
+        b"gat" => return get_and_touch(&line, rest, Tell::Value),
+        b"gats" => return get_and_touch(&line, rest, Tell::ValueAndCas),
+        _ => {}
+    }
+    let words: Vec<&[u8]> = rest.take(MOST_WORDS).collect();
+    if let [b'm', letter] = command {
+        return meta::parse(&line, *letter, &words);
+    }
+    line.is_quiet = words.last() == Some(&&b"noreply"[..]);
+    match command {
+        b"set" => store(&line, &words, Storing::As(Mode::Set)),
+        b"add" => store(&line, &words, Storing::As(Mode::Add)),
+        b"replace" => store(&line, &words, Storing::As(Mode::Replace)),
+        b"append" => store(&line, &words, Storing::As(Mode::Append)),
+        b"prepend" => store(&line, &words, Storing::As(Mode::Prepend)),
+        b"cas" => store(&line, &words, Storing::IfSame),
         b"incr" => add(&line, &words, Verb::Increment),
         b"decr" => add(&line, &words, Verb::Decrement),
         b"delete" => delete(&line, &words),
@@ -268,12 +285,9 @@ fn is_key(word: &[u8]) -> bool {
     word.len() <= MOST_KEY_BYTES
 }
 
-fn is_noreply(words: &[&[u8]]) -> bool {
-    words.last() == Some(&&b"noreply"[..])
-}
-
-fn get<'b>(line: &Line<'b>, list: &'b [u8], with_cas: bool) -> Step<'b> {
-    let keys = Keys { list, with_cas };
+fn get<'b>(line: &Line<'b>, command: &'b [u8], tell: Tell) -> Step<'b> {
+    let list = behind(line.bytes, command);
+    let keys = Keys { list, tell };
     if keys.iter().next().is_none() {
         return line.say(ERROR);
     }
@@ -283,8 +297,10 @@ fn get<'b>(line: &Line<'b>, list: &'b [u8], with_cas: bool) -> Step<'b> {
     }
 }
 
-fn get_and_touch<'b>(line: &Line<'b>, words: &[&[u8]], with_cas: bool) -> Step<'b> {
-    let Some((expires, keys)) = words.split_first().filter(|(_, keys)| !keys.is_empty()) else {
+fn get_and_touch<'b>(line: &Line<'b>, mut words: Words<'b>, tell: Tell) -> Step<'b> {
+    let expires = words.next();
+    let keys: Vec<&[u8]> = words.collect();
+    let Some(expires) = expires.filter(|_| !keys.is_empty()) else {
         return line.say(ERROR);
     };
     let Some(expires) = signed(expires) else {
@@ -294,38 +310,64 @@ fn get_and_touch<'b>(line: &Line<'b>, words: &[&[u8]], with_cas: bool) -> Step<'
         return line.say(BAD_FORMAT);
     }
     let changes = keys.iter().enumerate().map(|(n, key)| {
-        let request = Request {
-            expires: Some(expiry(expires, line.now)),
-            ..Request::new(Verb::Get, key)
-        };
         let is_last = n + 1 == keys.len();
-        let kind = Kind::Item { with_cas, is_last };
-        (request, reply(false, kind))
+        let request = touched(line, key, expires);
+        (request, reply(line, Kind::Item { tell, is_last }))
     });
     line.done(Ask::Change(changes.collect()))
 }
 
-fn reply(is_quiet: bool, kind: Kind) -> super::Reply {
+fn touched(line: &Line<'_>, key: &[u8], expires: i64) -> Request {
+    Request {
+        expires: Some(expiry(expires, line.now)),
+        ..Request::new(Verb::Get, key)
+    }
+}
+
+fn reply(line: &Line<'_>, kind: Kind) -> super::Reply {
+    let is_quiet = line.is_quiet;
     super::Reply::Text(Reply { is_quiet, kind })
 }
 
-fn store<'b>(line: &Line<'b>, words: &[&[u8]], mode: Mode, with_cas: bool) -> Step<'b> {
-    let expected = if with_cas { 5 } else { 4 };
+/// A command with so many words, and maybe one more, which has a key first. `Err`: it is not.
+fn check<'b>(line: &Line<'b>, words: &[&[u8]], expected: usize) -> Result<(), Step<'b>> {
     if words.len() != expected && words.len() != expected + 1 {
-        return line.say(ERROR);
+        return Err(line.say(ERROR));
     }
-    let is_quiet = is_noreply(words);
-    let bad = || line.say_unless(is_quiet, BAD_FORMAT);
-    let (Some(flags), Some(expires), Some(bytes)) =
-        (unsigned_32(words[1]), signed(words[2]), signed(words[3]))
-    else {
-        return bad();
+    match is_key(words[0]) {
+        true => Ok(()),
+        false => Err(line.tell(BAD_FORMAT)),
+    }
+}
+
+/// What the commands that bring a value do with it.
+#[derive(Clone, Copy)]
+enum Storing {
+    As(Mode),
+    /// `cas`.
+    IfSame,
+}
+
+fn store<'b>(line: &Line<'b>, words: &[&[u8]], how: Storing) -> Step<'b> {
+    let (mode, expected) = match how {
+        Storing::As(mode) => (mode, 4),
+        Storing::IfSame => (Mode::Set, 5),
     };
-    let cas = with_cas.then(|| unsigned(words[4]));
-    if !is_key(words[0]) || cas == Some(None) || !(0..=MOST_ANNOUNCED).contains(&bytes) {
-        return bad();
+    if let Err(step) = check(line, words, expected) {
+        return step;
     }
-    let value = match line.value(bytes as usize, is_quiet) {
+    let numbers = (unsigned_32(words[1]), signed(words[2]), signed(words[3]));
+    let (Some(flags), Some(expires), Some(bytes @ 0..=MOST_ANNOUNCED)) = numbers else {
+        return line.tell(BAD_FORMAT);
+    };
+    let cas = match how {
+        Storing::As(_) => None,
+        Storing::IfSame => match unsigned(words[4]) {
+            Some(cas) => Some(cas),
+            None => return line.tell(BAD_FORMAT),
+        },
+    };
+    let value = match line.value(bytes as usize) {
         Ok(value) => value,
         Err(step) => return step,
     };
@@ -333,69 +375,55 @@ fn store<'b>(line: &Line<'b>, words: &[&[u8]], mode: Mode, with_cas: bool) -> St
         value: value.to_vec(),
         flags,
         expires: Some(expiry(expires, line.now)),
-        cas: cas.flatten(),
+        cas,
         ..Request::new(Verb::Store(mode), words[0])
     };
-    let ask = Ask::change(request, reply(is_quiet, Kind::Stored));
+    let ask = Ask::change(request, reply(line, Kind::Stored));
     Step::Use(line.used + value.len() + 2, ask)
 }
 
 fn add<'b>(line: &Line<'b>, words: &[&[u8]], verb: Verb) -> Step<'b> {
-    if words.len() != 2 && words.len() != 3 {
-        return line.say(ERROR);
-    }
-    let is_quiet = is_noreply(words);
-    if !is_key(words[0]) {
-        return line.say_unless(is_quiet, BAD_FORMAT);
+    if let Err(step) = check(line, words, 2) {
+        return step;
     }
     let Some(delta) = unsigned(words[1]) else {
-        let text = "CLIENT_ERROR invalid numeric delta argument\r\n";
-        return line.say_unless(is_quiet, text);
+        return line.tell("CLIENT_ERROR invalid numeric delta argument\r\n");
     };
     let request = Request {
         delta,
         ..Request::new(verb, words[0])
     };
-    line.done(Ask::change(request, reply(is_quiet, Kind::Number)))
+    line.done(Ask::change(request, reply(line, Kind::Number)))
 }
 
 fn delete<'b>(line: &Line<'b>, words: &[&[u8]]) -> Step<'b> {
-    let is_quiet = is_noreply(words);
     match words {
         [_] | [_, b"0"] | [_, b"noreply"] | [_, b"0", b"noreply"] => {}
         [_, _] | [_, _, _] => {
-            let text = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
-            return line.say_unless(is_quiet, text);
+            return line
+                .tell("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n");
         }
         _ => return line.say(ERROR),
     }
     if !is_key(words[0]) {
-        return line.say_unless(is_quiet, BAD_FORMAT);
+        return line.tell(BAD_FORMAT);
     }
     let request = Request::new(Verb::Delete, words[0]);
-    line.done(Ask::change(request, reply(is_quiet, Kind::Deleted)))
+    line.done(Ask::change(request, reply(line, Kind::Deleted)))
 }
 
 fn touch<'b>(line: &Line<'b>, words: &[&[u8]]) -> Step<'b> {
-    if words.len() != 2 && words.len() != 3 {
-        return line.say(ERROR);
-    }
-    let is_quiet = is_noreply(words);
-    if !is_key(words[0]) {
-        return line.say_unless(is_quiet, BAD_FORMAT);
+    if let Err(step) = check(line, words, 2) {
+        return step;
     }
     let Some(expires) = signed(words[1]) else {
-        return line.say_unless(is_quiet, BAD_EXPIRY);
+        return line.tell(BAD_EXPIRY);
     };
-    let request = Request {
-        expires: Some(expiry(expires, line.now)),
-        ..Request::new(Verb::Get, words[0])
-    };
-    line.done(Ask::change(request, reply(is_quiet, Kind::Touched)))
+    let request = touched(line, words[0], expires);
+    line.done(Ask::change(request, reply(line, Kind::Touched)))
 }
 
 fn control<'b>(line: &Line<'b>, command: &[u8], words: &[&[u8]]) -> Step<'b> {
-    let is_quiet = is_noreply(words);
     match command {
         b"flush_all" if words.len() <= 2 => {
             let delay = match words {
@@ -403,25 +431,25 @@ fn control<'b>(line: &Line<'b>, command: &[u8], words: &[&[u8]]) -> Step<'b> {
                 [delay, ..] => signed(delay),
             };
             let Some(delay) = delay else {
-                return line.say_unless(is_quiet, BAD_EXPIRY);
+                return line.tell(BAD_EXPIRY);
             };
             let at = expiry(delay.max(0), line.now);
             let delay = at.saturating_sub(line.now);
-            line.done(Ask::FlushAll(delay, reply(is_quiet, Kind::Ok)))
+            line.done(Ask::FlushAll(delay, reply(line, Kind::Control)))
         }
         b"version" => line.say(&format!("VERSION {VERSION}\r\n")),
         b"quit" => line.done(Ask::Quit(Vec::new())),
         b"verbosity" if (1..=2).contains(&words.len()) => {
             // It says what the server's log has. The log here is the engine's, which no client changes.
             match unsigned_32(words[0]) {
-                Some(_) => line.say_unless(is_quiet, "OK\r\n"),
-                None => line.say_unless(is_quiet, BAD_FORMAT),
+                Some(_) => line.tell("OK\r\n"),
+                None => line.tell(BAD_FORMAT),
             }
         }
         b"stats" => {
             let kind = words.join(&b' ');
             let kind = String::from_utf8_lossy(&kind).into_owned();
-            line.done(Ask::Stats(kind, reply(false, Kind::Ok)))
+            line.done(Ask::Stats(kind, reply(line, Kind::Control)))
         }
         b"shutdown" => line.say("ERROR: shutdown not enabled\r\n"),
         // A browser that was led here.

@@ -27,10 +27,7 @@ pub fn options() -> Options {
 
 impl Server {
     pub fn start() -> Server {
-        Server::with(MemcachedOptions {
-            durability: FlushLog::Lazy,
-            ..MemcachedOptions::default()
-        })
+        Server::with(MemcachedOptions::default())
     }
 
     pub fn with(how: MemcachedOptions) -> Server {

@@ -261,6 +261,11 @@ impl Database {
         self.inner.core.settings.set_flush_log(mode);
     }
 
+    /// When commits become durable.
+    pub fn flush_log_at_trx_commit(&self) -> FlushLog {
+        self.inner.core.settings.flush_log()
+    }
+
     /// Writes and syncs the redo log up to now: commits that were not waited for become durable.
     pub fn flush_log(&self) -> Result<()> {
         let log = &self.inner.core.log;

@@ -143,15 +143,15 @@ impl Recovery {
         threads: usize,
     ) -> Result<Arc<Recovery>> {
         // What is only read is brought up to date as it is used, and the rest stays as it is.
-        let is_left = core.is_read_only();
-        let losers = rest.losers.iter().filter(|_| !is_left);
+        let is_only_read = core.is_read_only();
+        let losers = rest.losers.iter().filter(|_| !is_only_read);
         let (transactions, changes) = losers.fold((0, 0), |(transactions, changes), loser| {
             (transactions + 1, changes + loser.next_undo_no())
         });
         let map = rest.map;
         let ended = Ended {
             settled: map.is_none(),
-            pages: map.is_none() || is_left,
+            pages: map.is_none() || is_only_read,
             transactions: rest.losers.is_empty() || !rest.rolls_back,
             files: rest.comparison.is_none(),
             leftovers: true,
@@ -165,7 +165,7 @@ impl Recovery {
             file_bytes: AtomicU64::new(0),
             pages: map
                 .as_ref()
-                .filter(|_| !is_left)
+                .filter(|_| !is_only_read)
                 .map_or(0, |map| map.left()),
             hold: Mutex::new(
                 rest.hold
@@ -256,8 +256,8 @@ impl Recovery {
         let shared = &self.shared;
         let map = shared.map.lock().clone();
         map.iter().for_each(|map| shared.count_bytes(map));
-        let is_left = shared.core.is_read_only();
-        let pages_left = map.filter(|_| !is_left).map_or(0, |map| map.left());
+        let is_only_read = shared.core.is_read_only();
+        let pages_left = map.filter(|_| !is_only_read).map_or(0, |map| map.left());
         let changes_left = shared.changes_left.load(Relaxed);
         let elapsed = shared.begun.elapsed().as_secs_f64();
         let seconds = |left: u64, all: u64| match all - left.min(all) {

@@ -335,7 +335,9 @@ impl RedoLog {
     }
 
     /// Has `tell` called once the log up to `lsn` is durable: now if it is, otherwise by the background
-    /// writer, which syncs for it. Does not wait. Never called if the log is poisoned before.
+    /// writer, which syncs for it. Does not wait. If the log is poisoned before, `tell` is dropped without a
+    /// call: whoever poisons drops those that are in the list, and who finds the log poisoned after he came
+    /// into the list those that came later. One of the two sees the other, as the list has a mutex.
     pub fn when_durable(&self, lsn: Lsn, tell: impl FnOnce() + Send + 'static) {
         if self.durable_lsn() >= lsn {
             return tell();
@@ -344,6 +346,16 @@ impl RedoLog {
         // Not `ring_alarm`: one that rings already may have been heard before we were in the list.
         self.alarm.state.lock().wanted = true;
         self.alarm.rung.notify_one();
+        if self.check().is_err() {
+            self.drop_watchers();
+        }
+    }
+
+    /// Nothing becomes durable any more.
+    fn drop_watchers(&self) {
+        // Without the mutex: what they have may do anything as it goes.
+        let watchers = std::mem::take(&mut *self.watchers.lock());
+        drop(watchers);
     }
 
     /// Syncs as far as somebody wants to be told, and tells. For the background writer.
@@ -419,6 +431,7 @@ impl RedoLog {
         }
         self.group.wake_all();
         self.bounds.wake();
+        self.drop_watchers();
         if let Some(callback) = self.on_poison.get() {
             callback(why);
         }
