@@ -69,9 +69,11 @@ fn check(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result
         Some(seed) => test.env("VARVE_SEED", seed.to_string()),
         None => test,
     };
-    let said = command::output_of(test.dir(&workspace.root))?;
-    print!("{said}");
-    let passed = said.matches("[pass]").count() as u32;
+    let mut passed = 0;
+    let succeeded = command::stream(test.dir(&workspace.root), |line| {
+        passed += line.matches("[pass]").count() as u32;
+    })?;
+    ensure!(succeeded, "the tests beside memcached have failed");
     ensure!(
         passed == CAPABILITIES,
         "memccapable has passed {passed} of {CAPABILITIES} tests"

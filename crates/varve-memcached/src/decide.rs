@@ -247,7 +247,12 @@ fn add(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
         _ => old.saturating_sub(request.delta),
     };
     let mut value = number.to_string().into_bytes();
-    // A number never gets shorter: memcached writes over it in its place.
+    // A number never gets shorter: memcached writes over it in its place. A longer one is a new item, which
+    // nobody has called stale.
+    let marks = match value.len() <= found.value.len() {
+        true => found.marks,
+        false => 0,
+    };
     value.resize(value.len().max(found.value.len()), b' ');
     Decision {
         number,
@@ -255,7 +260,7 @@ fn add(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
             flags: found.flags,
             cas,
             expires: request.expires.unwrap_or(found.expires),
-            marks: found.marks,
+            marks,
             value,
         })
     }
@@ -391,6 +396,18 @@ mod tests {
                 };
                 assert_eq!(got.change, Change::Put(put), "{there:?}");
             }
+        }
+        for (there, marks) in [("8", STALE), ("9", 0)] {
+            let stale = Item {
+                marks: STALE,
+                ..item(there)
+            };
+            let wanted = Request {
+                delta: 1,
+                ..request(Increment, "")
+            };
+            let got = decided(&wanted, Some(&stale));
+            assert_eq!(got.item().unwrap().marks, marks, "{there}");
         }
         let mut wanted = request(Increment, "");
         assert_eq!(decided(&wanted, None).status, Status::Missing);

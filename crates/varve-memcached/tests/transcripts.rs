@@ -263,6 +263,8 @@ fn meta_commands() {
         ("ms n 1 C0\r\nx\r\n", "EX\r\n"),
         ("md n C0\r\n", "EX\r\n"),
         ("ma n C0 MI D0 v\r\n", "VA 2\r\n11\r\n"),
+        ("ma n D89 v t T3000\r\n", "VA 3 t3000\r\n100\r\n"),
+        ("mg n R5000 v\r\n", "VA 3 W\r\n100\r\n"),
     ]);
 }
 

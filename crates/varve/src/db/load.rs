@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
+
 use super::open::{OpenPurpose, TableFiles};
 use super::opener::TableOpener;
 use crate::base::{FIRST_TEMPORARY_ID, PageId, Result, Sabotage, SpaceId, TrxId};
@@ -267,6 +269,7 @@ impl Loader<'_> {
             sort_helpers: SortHelpers::new(),
             fill_factor_pct: AtomicU32::new(self.options.fill_factor_pct),
             online_log: AtomicU64::new(self.options.online_log_bytes),
+            abandoned: Mutex::default(),
         };
         self.raise_ids(&mut reader(), &ddl.dictionary)?;
         if !is_only_looked_at {

@@ -51,6 +51,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use parking_lot::Mutex;
+
 use crate::base::{
     Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, StopPoint, TableId, TrxId,
 };
@@ -102,6 +104,8 @@ pub struct Ddl {
     pub fill_factor_pct: AtomicU32,
     /// See `set_online_log`.
     pub online_log: AtomicU64,
+    /// See `abandon_rebuilt`.
+    pub abandoned: Mutex<Vec<String>>,
 }
 
 /// The file of the table `schema/table`, relative to the data directory.
@@ -116,6 +120,13 @@ pub fn lost_mark_path(name: &str, space: SpaceId) -> String {
 }
 
 impl Ddl {
+    /// What a statement does before it locks anything.
+    fn begin_statement(&self) -> Result<()> {
+        self.core.check_writable()?;
+        self.drop_abandoned();
+        Ok(())
+    }
+
     fn begin(&self) -> Transaction {
         Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
     }
@@ -154,7 +165,7 @@ impl Ddl {
         checks: ForeignKeyChecks,
         directory: Option<&Path>,
     ) -> Result<Arc<OpenTable>> {
-        self.core.check_writable()?;
+        self.begin_statement()?;
         def.validate()?;
         self.check_row_fits(def)?;
         let _serial = self.core.tables.serialize_ddl();
@@ -396,7 +407,7 @@ impl Ddl {
 
     /// The same if nothing in the table is needed.
     fn lock_to_drop(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
-        self.core.check_writable()?;
+        self.begin_statement()?;
         let table = self.core.tables.get(name)?;
         let mut trx = self.begin();
         trx.take_table(&table, TableMode::Exclusive)?;

@@ -8,7 +8,7 @@
 //! transaction, or at the next start, which drops all tables that are called so.
 //!
 //! - **REBUILD-2** Nothing but a rebuild, or an import (`import`), that goes on has a table that is called
-//!   `#rebuild-` and a number.
+//!   `#rebuild-` and a number, or one that could not be dropped and waits for the next statement.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -80,15 +80,36 @@ impl Ddl {
         self.create_in(&def, ForeignKeyChecks::Off, directory)
     }
 
-    /// The table that was being filled goes. If that fails it does at the next start.
+    /// The table that was being filled goes. If that fails, as what has failed before may still do, the next
+    /// statement tries it again, and the next start.
     pub(super) fn abandon_rebuilt(&self, rebuilt: &OpenTable) {
         let name = &rebuilt.def.name;
         if let Err(e) = self.drop_table(name, ForeignKeyChecks::Off) {
             self.spaces.files_match(false);
+            self.abandoned.lock().push(name.clone());
             self.core.warn(&format!(
-                "table {name}, which was to take another one's place, is left to the next start: {e}"
+                "table {name}, which was to take another one's place, is left to the next CREATE, DROP or ALTER \
+                 TABLE, or the next start: {e}"
             ));
         }
+    }
+
+    /// Drops what could not be dropped before. It is told of once, not at each statement.
+    pub(super) fn drop_abandoned(&self) {
+        let names = std::mem::take(&mut *self.abandoned.lock());
+        for name in names {
+            match self.drop_table(&name, ForeignKeyChecks::Off) {
+                Ok(()) => self.note_dropped(&name),
+                Err(Error::NotFound { .. }) => {}
+                Err(_) => self.abandoned.lock().push(name),
+            }
+        }
+    }
+
+    fn note_dropped(&self, name: &str) {
+        self.core.note(&format!(
+            "table {name}, which was to take another one's place, was dropped"
+        ));
     }
 
     /// The next number that a rebuild gets.
@@ -101,9 +122,7 @@ impl Ddl {
         for name in self.core.tables.names()? {
             if number_of(&name).is_some_and(|its| its < number) {
                 self.drop_table(&name, ForeignKeyChecks::Off)?;
-                self.core.note(&format!(
-                    "table {name}, which was to take another one's place, was dropped"
-                ));
+                self.note_dropped(&name);
             }
         }
         Ok(())
