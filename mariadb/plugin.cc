@@ -8,6 +8,7 @@
 
 #include "collation.h"
 #include "engine.h"
+#include "instruments.h"
 #include "options.h"
 #include "progress.h"
 #include "statistics.h"
@@ -102,6 +103,7 @@ static int init(void *p)
                HTON_SUPPORTS_EXTENDED_KEYS;
   install_transaction_calls(hton);
   register_stages();
+  register_instruments();
 
   const varve_options options= options_from_variables();
   const std::unique_lock<std::shared_mutex> alone(db_mutex);

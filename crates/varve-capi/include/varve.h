@@ -212,6 +212,30 @@ typedef enum varve_parent_fault {
   VARVE_NO_PARENT_INDEX = 4,
 } varve_parent_fault;
 
+// What is done with a file.
+typedef enum varve_file_operation {
+  VARVE_FILE_CREATE,
+  VARVE_FILE_OPEN,
+  // It is about to be closed.
+  VARVE_FILE_CLOSE,
+  VARVE_FILE_READ,
+  VARVE_FILE_WRITE,
+  VARVE_FILE_SYNC,
+  VARVE_FILE_CHANGE_SIZE,
+  VARVE_FILE_REMOVE,
+  VARVE_FILE_RENAME,
+} varve_file_operation;
+
+// What memory is for.
+typedef enum varve_memory {
+  // The frames of the pages, as many as there may be.
+  VARVE_MEMORY_BUFFER_POOL,
+  // Redo on its way to the disk.
+  VARVE_MEMORY_LOG_BUFFER,
+  // Entries that are sorted for new indexes and loads.
+  VARVE_MEMORY_SORT_BUFFERS,
+} varve_memory;
+
 // What a call is doing that takes long.
 typedef enum varve_phase {
   // Reads the rows that indexes, or another table, are built of. Counts rows.
@@ -698,6 +722,35 @@ typedef void (*varve_text_fn)(void *context, const char *text);
 
 // Receives one foreign key at a time.
 typedef void (*varve_foreign_key_fn)(void *context, const struct varve_foreign_key *key);
+
+// What is done with which file.
+typedef struct varve_file_event {
+  enum varve_file_operation operation;
+  // Of a file that is created, opened, removed or renamed; otherwise null.
+  const char *path;
+  // What it is renamed to; otherwise null.
+  const char *to;
+  // Of one that is open; otherwise -1. It belongs to no other file until that is closed.
+  int descriptor;
+  // Those that are read or written.
+  size_t bytes;
+} varve_file_event;
+
+// Does what is measured. Returns the descriptor of a file that was created or opened, 0 for anything else,
+// -1 if it has failed.
+typedef int (*varve_file_call)(void *context);
+
+// Told of all that is measured, by the thread that does it. None of them may call this library.
+typedef struct varve_instruments {
+  // A background thread begins: before all else, and only once.
+  void (*thread_begins)(const char *name);
+  void (*thread_ends)(void);
+  // Measures `call`, which has to be called once. What goes through io_uring is told as it begins, and
+  // takes no time.
+  void (*file)(const struct varve_file_event *event, varve_file_call call, void *context);
+  // So many bytes are taken, or given back if that is negative.
+  void (*memory)(enum varve_memory what, int64_t bytes);
+} varve_instruments;
 
 // Receives a row, with a value for each column of the table, that has the same values in the unique index of
 // this name as another one.
@@ -1237,6 +1290,19 @@ bool varve_table_is_referenced(const struct varve_table *table);
 // Changes what becomes of versions that old read views need, from purge's next batch on. Views that rely on
 // the store already keep doing so. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_history(const struct varve_db *db, const struct varve_history_options *options);
+
+// Has these measure what all databases of this process do from now on, for as long as it runs. Call it
+// before the first one is opened: what was begun before is not told.
+//
+// # Errors
+//
+// `VARVE_ALREADY_EXISTS`: there are some.
+//
+// # Safety
+//
+// `instruments` points to such a structure. Its functions may be called by any thread until the process
+// ends, or no database is open any more.
+enum varve_code varve_set_instruments(const struct varve_instruments *instruments);
 
 // Begins to load all rows of an empty table, which takes a fraction of what inserts take. Otherwise it is
 // as if the transaction had inserted them. It has the table locked exclusively until varve_load_finish or

@@ -40,6 +40,7 @@ pub mod export;
 pub mod flush;
 pub mod foreign;
 pub mod history;
+pub mod instruments;
 pub mod load;
 pub mod monitor;
 pub mod pool_dump;

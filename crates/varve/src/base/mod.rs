@@ -5,6 +5,7 @@ mod durations;
 mod error;
 mod hash;
 mod ids;
+pub mod instruments;
 #[cfg(all(test, loom))]
 pub mod model;
 mod packed;
@@ -13,6 +14,7 @@ mod sabotage;
 mod spread;
 mod stops;
 pub mod sync;
+pub mod threads;
 mod together;
 pub mod varint;
 mod xid;

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
+use super::threads;
+
 /// How many threads do it if they wait for the disk for most of the time, whatever the number of processors.
 pub const DISK_THREADS: usize = 8;
 
@@ -26,7 +28,7 @@ pub fn map_together<T: Sync, R: Send + Sync>(
     };
     thread::scope(|scope| {
         for _ in 1..threads.min(items.len()) {
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
+            let _ = threads::spawn_scoped(scope, "varve-helper", work);
         }
         work();
     });

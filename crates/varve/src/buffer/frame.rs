@@ -27,6 +27,7 @@ use parking_lot::lock_api::RawMutex as _;
 
 use super::latch::Latch;
 use super::touched::Touched;
+use crate::base::instruments::{MeasuredMemory, Memory};
 use crate::base::{Error, PageId, Result, sync};
 use crate::page::InnerImage;
 
@@ -221,6 +222,7 @@ pub(super) struct Arena {
     base: NonNull<u8>,
     len: usize,
     page_size: usize,
+    _measured: MeasuredMemory,
 }
 
 // SAFETY: the arena is plain memory; every access goes through a frame's latch (guards in guard.rs).
@@ -255,6 +257,7 @@ impl Arena {
         }
         let base = NonNull::new(base.cast()).expect("mmap does not map address 0");
         Ok(Arena {
+            _measured: MeasuredMemory::new(Memory::BufferPool, len),
             base,
             len,
             page_size,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 use super::pool_dump;
-use crate::base::{Error, PageId, Result};
+use crate::base::{Error, PageId, Result, threads};
 use crate::flush::FlushOptions;
 use crate::io::Disk;
 use crate::txn::Core;
@@ -165,10 +165,7 @@ impl PoolWarmth {
         self.shared.stop.store(false, Ordering::Relaxed);
         *self.shared.load_status.lock() = PoolDumpStatus::new("Loading buffer pool(s)");
         let shared = self.shared.clone();
-        let thread = thread::Builder::new()
-            .name("varve-warm".into())
-            .spawn(move || shared.load());
-        *loader = Some(thread.map_err(|e| Error::io("start thread", "varve-warm", e))?);
+        *loader = Some(threads::spawn("varve-warm", move || shared.load())?);
         Ok(())
     }
 

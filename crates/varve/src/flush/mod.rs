@@ -41,7 +41,7 @@ pub use counters::{CauseCounters, FlushCounters};
 pub use options::FlushOptions;
 pub use pace::{ASYNC, SYNC};
 
-use crate::base::{Error, Lsn, Result, SpaceId};
+use crate::base::{Error, Lsn, Result, SpaceId, threads};
 use crate::buffer::{BufferPool, DirtyPage};
 use crate::io::Disk;
 use crate::redo::{Control, ControlFile, RedoLog};
@@ -350,8 +350,5 @@ fn spawn(cleaner: Cleaner, log: Arc<RedoLog>) -> Result<JoinHandle<()>> {
             log.poison(format!("the page cleaner panicked: {what}"));
         }
     };
-    std::thread::Builder::new()
-        .name("varve-cleaner".into())
-        .spawn(body)
-        .map_err(|e| Error::io("start thread", "varve-cleaner", e))
+    threads::spawn("varve-cleaner", body)
 }

@@ -34,7 +34,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::transfer::{self, Read, Reading, Request, Write, Writing};
 use super::{AlignedBuf, DiskFile, uring};
-use crate::base::{Error, Result};
+use crate::base::{Result, threads};
 
 /// How many threads wait for the disk where io_uring is not to be had.
 const THREADS: usize = 8;
@@ -275,8 +275,5 @@ impl Drop for IoQueue {
 }
 
 pub(super) fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    thread::Builder::new()
-        .name("varve-io".into())
-        .spawn(body)
-        .map_err(|e| Error::io("start thread", "varve-io", e))
+    threads::spawn("varve-io", body)
 }

@@ -11,7 +11,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +23,7 @@ use super::{
     AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, IoQueue, OpenMode, read_whole,
     write_whole,
 };
+use crate::base::instruments::{FileOperation, measure_file, measure_open_file as measure};
 use crate::base::{Error, Result};
 
 /// The name of the file that carries the directory lock.
@@ -51,39 +52,40 @@ impl Disk for RealDisk {
                 "create"
             }
         };
-        let file = fail(op, path, options.open(path))?;
-        Ok(Arc::new(RealFile {
-            file,
-            path: path.to_path_buf(),
-            is_direct: false,
-            atomic: OnceLock::new(),
-        }))
+        let operation = match mode {
+            OpenMode::Existing | OpenMode::ReadOnly => FileOperation::Open(path),
+            OpenMode::CreateNew | OpenMode::CreatePrivate => FileOperation::Create(path),
+        };
+        let open = || fail(op, path, options.open(path));
+        let file = measure_file(operation, open, File::as_raw_fd)?;
+        Ok(Arc::new(RealFile::new(file, path, false)))
     }
 
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_DIRECT);
-        let file = match options.open(path) {
+        let open = || match options.open(path) {
             // The file system knows no direct writes.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                return self.open(path, OpenMode::Existing);
-            }
-            opened => fail("open", path, opened)?,
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+            opened => fail("open", path, opened).map(Some),
         };
-        Ok(Arc::new(RealFile {
-            file,
-            path: path.to_path_buf(),
-            is_direct: true,
-            atomic: OnceLock::new(),
-        }))
+        let descriptor = |file: &Option<File>| file.as_ref().map_or(-1, File::as_raw_fd);
+        match measure_file(FileOperation::Open(path), open, descriptor)? {
+            Some(file) => Ok(Arc::new(RealFile::new(file, path, true))),
+            None => self.open(path, OpenMode::Existing),
+        }
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        fail("remove", path, fs::remove_file(path))
+        measure(FileOperation::Remove(path), || {
+            fail("remove", path, fs::remove_file(path))
+        })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        fail("rename", from, fs::rename(from, to))
+        measure(FileOperation::Rename(from, to), || {
+            fail("rename", from, fs::rename(from, to))
+        })
     }
 
     fn link(&self, target: &Path, path: &Path) -> Result<()> {
@@ -199,6 +201,35 @@ struct RealFile {
     atomic: OnceLock<(u32, u32)>,
 }
 
+impl RealFile {
+    fn new(file: File, path: &Path, is_direct: bool) -> RealFile {
+        RealFile {
+            file,
+            path: path.to_path_buf(),
+            is_direct,
+            atomic: OnceLock::new(),
+        }
+    }
+
+    fn measure<T>(
+        &self,
+        operation: impl FnOnce(RawFd) -> FileOperation<'static>,
+        call: impl FnOnce() -> io::Result<T>,
+        op: &'static str,
+    ) -> Result<T> {
+        let call = || fail(op, &self.path, call());
+        measure(operation(self.file.as_raw_fd()), call)
+    }
+}
+
+impl Drop for RealFile {
+    fn drop(&mut self) {
+        // Another file may have the descriptor as soon as it is closed, so that is what comes after.
+        let closed = measure(FileOperation::Close(self.file.as_raw_fd()), || Ok(()));
+        debug_assert!(closed.is_ok());
+    }
+}
+
 /// What the kernel's headers call these; the library does not know them.
 const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
 pub(super) const RWF_ATOMIC: u32 = 0x40;
@@ -219,12 +250,15 @@ fn atomic_lengths(file: &File) -> (u32, u32) {
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let call = |part: &mut [u8], at| self.file.read_at(part, at);
-        fail("read", &self.path, read_whole(buf, offset, call))
+        let bytes = buf.len();
+        let read = || read_whole(buf, offset, call);
+        self.measure(|file| FileOperation::Read(file, bytes), read, "read")
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let call = |part: &[u8], at| self.file.write_at(part, at);
-        fail("write", &self.path, write_whole(buf, offset, call))
+        let write = || write_whole(buf, offset, call);
+        self.measure(|file| FileOperation::Write(file, buf.len()), write, "write")
     }
 
     fn writes_atomically(&self, bytes: usize) -> bool {
@@ -239,19 +273,20 @@ impl DiskFile for RealFile {
 
     fn write_atomic_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let flags = ReadWriteFlags::from_bits_retain(RWF_ATOMIC);
-        let written = loop {
+        let write = || loop {
             match pwritev2(&self.file, &[IoSlice::new(buf)], offset, flags) {
                 Err(Errno::INTR) => {}
                 Ok(n) if n < buf.len() => break Err(io::ErrorKind::WriteZero.into()),
                 written => break written.map(drop).map_err(io::Error::from),
             }
         };
-        fail("write atomically", &self.path, written)
+        let operation = |file| FileOperation::Write(file, buf.len());
+        self.measure(operation, write, "write atomically")
     }
 
     fn sync(&self) -> Result<()> {
-        let synced = rustix::fs::fdatasync(&self.file).map_err(io::Error::from);
-        fail("sync", &self.path, synced)
+        let sync = || rustix::fs::fdatasync(&self.file).map_err(io::Error::from);
+        self.measure(FileOperation::Sync, sync, "sync")
     }
 
     fn len(&self) -> Result<u64> {
@@ -263,18 +298,19 @@ impl DiskFile for RealFile {
         if new_len <= len {
             return Ok(());
         }
-        let extended = match fallocate(&self.file, len, new_len - len) {
+        let extend = || match fallocate(&self.file, len, new_len - len) {
             // The file system can't reserve space: writing zeros does it too.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 write_zeros(&self.file, len, new_len)
             }
             result => result,
         };
+        let extended = self.measure(FileOperation::ChangeSize, extend, "extend");
         if extended.is_err() {
             // Some file systems keep what they had space for. The first error is the one to report.
             let _ = self.file.set_len(len);
         }
-        fail("extend", &self.path, extended)
+        extended
     }
 
     fn fill_holes(&self) -> Result<()> {
@@ -291,7 +327,8 @@ impl DiskFile for RealFile {
     }
 
     fn set_len(&self, new_len: u64) -> Result<()> {
-        fail("set length of", &self.path, self.file.set_len(new_len))
+        let change = || self.file.set_len(new_len);
+        self.measure(FileOperation::ChangeSize, change, "set length of")
     }
 
     fn path(&self) -> &Path {

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::whole::move_whole;
 use super::{AlignedBuf, DiskFile};
+use crate::base::instruments::{FileOperation, measure_open_file};
 use crate::base::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,9 +208,34 @@ impl Request {
         Error::io(op, self.file.path(), e)
     }
 
+    /// What is done by the file's own calls is measured there.
+    fn measured(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        match (self.op, self.operation()) {
+            (Op::Read | Op::Write, Some(operation)) => measure_open_file(operation, call),
+            _ => call(),
+        }
+    }
+
+    /// Tells that it is begun, and nothing of how long it takes: who measures files does one thing at a time.
+    pub(super) fn count(&self) {
+        let counted = self
+            .operation()
+            .map_or(Ok(()), |it| measure_open_file(it, || Ok(())));
+        debug_assert!(counted.is_ok());
+    }
+
+    fn operation(&self) -> Option<FileOperation<'static>> {
+        let file = self.descriptor()?;
+        Some(match self.op {
+            Op::Read => FileOperation::Read(file, self.len()),
+            Op::Write | Op::WriteAtomically => FileOperation::Write(file, self.len()),
+            Op::Sync => FileOperation::Sync(file),
+        })
+    }
+
     /// Does all of it, waiting.
     pub(super) fn run(self) {
-        let result = self.finish(0);
+        let result = self.measured(|| self.finish(0));
         self.complete(result);
     }
 

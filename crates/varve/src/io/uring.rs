@@ -200,6 +200,7 @@ impl Owner {
                 request.run();
                 continue;
             };
+            request.count();
             let place = self.free.pop().expect("no more were taken");
             let entry = entry(&request, file).user_data(u64::from(place));
             self.flights[place as usize] = Some(request);

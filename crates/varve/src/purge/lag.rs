@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Result};
+use crate::base::{Result, threads};
 use crate::txn::Core;
 
 use super::lag_rate::{Controller, Seen};
@@ -38,10 +38,7 @@ impl LagControl {
     pub fn start(core: Arc<Core>) -> Result<LagControl> {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, thread_stop) = (core.clone(), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("varve-lag".into())
-            .spawn(move || run(&of_thread, &thread_stop))
-            .map_err(|e| Error::io("start thread", "varve-lag", e))?;
+        let thread = threads::spawn("varve-lag", move || run(&of_thread, &thread_stop))?;
         Ok(LagControl {
             core,
             stop,

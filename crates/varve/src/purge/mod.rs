@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crate::base::{Error, Result, TableId};
+use crate::base::{Result, TableId, threads};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
 use crate::txn::Core;
@@ -80,10 +80,7 @@ impl Purge {
             thread: None,
         };
         let (core, stop) = (purge.core.clone(), purge.stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("varve-purge".into())
-            .spawn(move || coordinator::run(&core, &stop))
-            .map_err(|e| Error::io("start thread", "varve-purge", e))?;
+        let thread = threads::spawn("varve-purge", move || coordinator::run(&core, &stop))?;
         purge.thread = Some(thread);
         Ok(purge)
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, threads};
 use crate::redo::ControlFile;
 use crate::txn::{Core, Counters, Wakeup};
 use crate::undo::{Renamed, UndoSpace};
@@ -36,10 +36,7 @@ impl Truncation {
     pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Result<Truncation> {
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("varve-truncate".into())
-            .spawn(move || run(&core, &control, &of_thread))
-            .map_err(|e| Error::io("start thread", "varve-truncate", e))?;
+        let thread = threads::spawn("varve-truncate", move || run(&core, &control, &of_thread))?;
         Ok(Truncation {
             shared,
             thread: Some(thread),

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::base::threads;
 use crate::txn::{Core, Counters};
 
 use super::pacing::BatchPace;
@@ -79,10 +80,8 @@ impl Workers {
         }
         while self.threads.len() < n {
             let (shared, core_of_thread) = (self.shared.clone(), core.clone());
-            let thread = std::thread::Builder::new()
-                .name(format!("varve-purge-{}", self.threads.len() + 1))
-                .spawn(move || work(&shared, &core_of_thread));
-            match thread {
+            let name = format!("varve-purge-{}", self.threads.len() + 1);
+            match threads::spawn(&name, move || work(&shared, &core_of_thread)) {
                 Ok(thread) => self.threads.push(thread),
                 Err(e) => {
                     core.warn(&format!("purge goes on with fewer threads: {e}"));

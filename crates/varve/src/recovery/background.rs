@@ -36,7 +36,7 @@ use parking_lot::{Condvar, Mutex};
 use super::BATCH_PAGES;
 use super::comparison::FileComparison;
 use super::map::PageMap;
-use crate::base::{Error, PageId, Result};
+use crate::base::{Error, PageId, Result, threads};
 use crate::ddl::lost_mark_path;
 use crate::flush::CheckpointHold;
 use crate::space::{SpaceKind, Spaces};
@@ -244,11 +244,7 @@ impl Recovery {
                 core.fail(&format!("the thread {name} of recovery panicked"));
             }
         };
-        let named = std::thread::Builder::new().name(name.into());
-        let thread = named
-            .spawn(body)
-            .map_err(|e| Error::io("start thread", name, e))?;
-        self.threads.lock().push(thread);
+        self.threads.lock().push(threads::spawn(name, body)?);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 use super::counters::LoggedCounters;
 use super::divided::Divided;
@@ -27,7 +27,7 @@ use super::pages::{LogMarks, Units};
 use super::scatter::{Chunk, Layout, Restarts, Run, Scatter, Sink};
 use super::spill::Spill;
 use super::survey::survey;
-use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId};
+use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId, threads};
 use crate::io::{Disk, FlushMethod, IoQueue};
 use crate::redo::{Control, Piece, PieceReader, REDO_DIR, RedoReader, Stream, Through};
 
@@ -355,11 +355,11 @@ fn read_in_parallel(
             let (to_worker, pieces) = sync_channel(1);
             let (to_us, chunks) = sync_channel(1);
             let body = move || divide_pieces(sink, pieces, to_us);
-            workers.push(spawn(scope, "varve-redo-scan", body)?);
+            workers.push(threads::spawn_scoped(scope, "varve-redo-scan", body)?);
             to_workers.push(to_worker);
             results.push(chunks);
         }
-        spawn(scope, "varve-redo-read", move || {
+        threads::spawn_scoped(scope, "varve-redo-read", move || {
             read_pieces(reader, first, to_workers)
         })?;
         for chunks in results.iter().cycle() {
@@ -379,16 +379,6 @@ fn read_in_parallel(
         intake.runs.extend(runs);
         Ok(())
     })
-}
-
-fn spawn<'scope, T: Send + 'scope>(
-    scope: &'scope thread::Scope<'scope, '_>,
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>> {
-    let named = thread::Builder::new().name(name.into());
-    let spawned = named.spawn_scoped(scope, body);
-    spawned.map_err(|e| Error::io("start thread", name, e))
 }
 
 fn read_pieces(reader: &mut PieceReader, first: Piece, workers: Vec<SyncSender<Result<Piece>>>) {

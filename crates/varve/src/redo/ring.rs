@@ -42,6 +42,7 @@
 use crossbeam_utils::CachePadded;
 
 use crate::base::Lsn;
+use crate::base::instruments::{MeasuredMemory, Memory};
 use crate::base::sync::{BareAtomicU64 as AtomicU64, Ordering};
 
 const WORD: u64 = 8;
@@ -53,6 +54,7 @@ pub struct Ring {
     next: CachePadded<AtomicU64>,
     complete: CachePadded<AtomicU64>,
     freed: CachePadded<AtomicU64>,
+    _measured: MeasuredMemory,
 }
 
 impl Ring {
@@ -68,6 +70,7 @@ impl Ring {
         );
         let at = || CachePadded::new(AtomicU64::new(start.0));
         Ring {
+            _measured: MeasuredMemory::new(Memory::LogBuffer, size as usize),
             words: (0..size / WORD).map(|_| AtomicU64::new(0)).collect(),
             size,
             next: at(),

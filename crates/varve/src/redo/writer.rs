@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::RedoLog;
-use crate::base::{Error, Result};
+use crate::base::{Result, threads};
 
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -39,10 +39,7 @@ impl RedoLog {
                 log.poison(format!("the log writer panicked: {what}"));
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("varve-log".into())
-            .spawn(body)
-            .map_err(|e| Error::io("start thread", "varve-log", e))?;
+        let thread = threads::spawn("varve-log", body)?;
         Ok(LogWriter {
             log: self.clone(),
             thread: Some(thread),

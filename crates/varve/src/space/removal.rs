@@ -33,7 +33,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -42,7 +42,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::file::OpenFiles;
 use super::file::Tell;
 use super::{Space, SpaceKind, Spaces};
-use crate::base::{Error, PageNo, Result, SpaceId};
+use crate::base::{Error, PageNo, Result, SpaceId, threads};
 use crate::io::{Disk, DiskFile, OpenMode};
 
 /// Extension of a file of which nothing is needed any more.
@@ -161,8 +161,7 @@ impl Removals {
             return;
         }
         let shared = self.shared.clone();
-        let name = thread::Builder::new().name("varve-removal".into());
-        let before = match name.spawn(move || shared.run()) {
+        let before = match threads::spawn("varve-removal", move || shared.run()) {
             Ok(thread) => {
                 state.is_running = true;
                 state.thread.replace(thread)

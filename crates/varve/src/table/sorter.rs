@@ -35,6 +35,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::base::instruments::{MeasuredMemory, Memory};
 use crate::base::{Crowd, GoingOn, Result};
 use crate::io::{Disk, DiskFile, create_nameless};
 use merge::Source;
@@ -156,6 +157,8 @@ pub struct Sorter {
     runs: Vec<Range<u64>>,
     /// A batch's memory, for the next one.
     spare: Batch,
+    /// The memory, once it was full.
+    measured: MeasuredMemory,
 }
 
 impl Sorter {
@@ -175,6 +178,7 @@ impl Sorter {
             file: None,
             runs: Vec::new(),
             spare: Batch::default(),
+            measured: MeasuredMemory::new(Memory::SortBuffers, 0),
         }
     }
 
@@ -226,6 +230,7 @@ impl Sorter {
                 len: 0,
             },
         };
+        self.measured.resize(self.memory_bytes);
         let batch = std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare));
         let is_dense = self.crowd.is_dense();
         let helpers = self.helpers.as_ref().filter(|_| !is_dense);
@@ -280,6 +285,9 @@ impl Sorter {
 
     /// All records, in the order of their keys. Those of the same key come in any order.
     pub fn finish(mut self, going_on: GoingOn<'_>) -> Result<Sorted> {
+        if self.file.is_none() && self.spill.is_none() {
+            self.measured.resize(self.batch.used_bytes());
+        }
         self.batch.sort();
         self.settle()?;
         if !self.runs.is_empty() {
@@ -298,7 +306,9 @@ impl Sorter {
             let in_file = |run| Source::in_file(file.clone(), run);
             sources.extend(self.runs.into_iter().map(in_file));
         }
-        Sorted::begin(sources)
+        let mut sorted = Sorted::begin(sources)?;
+        sorted.measured = Some(self.measured);
+        Ok(sorted)
     }
 }
 

@@ -14,10 +14,10 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use super::{Leaf, Tree};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, threads};
 
 /// Leaves that are not filled yet, at most: a moment's work.
 const LEAVES_AHEAD: usize = 32;
@@ -38,7 +38,7 @@ impl Helper {
         let tree = tree.clone();
         let (leaves, next) = sync_channel(LEAVES_AHEAD);
         let body = move || fill_all(&tree, &next);
-        let thread = Builder::new().name("varve-load".into()).spawn(body);
+        let thread = threads::spawn("varve-load", body);
         Some(Helper {
             leaves: Some(leaves),
             thread: Some(thread.ok()?),

@@ -29,7 +29,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{DatabaseIdentity, FileId, Index, IndexBuilder, index_number_of, index_path};
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, Result, threads};
 use crate::io::{Disk, OpenMode};
 use crate::redo::{FullFile, MAX_FRAME_BYTES, Piece, REDO_DIR, RedoLog};
 use crate::txn::{LogLevel, Logger};
@@ -117,9 +117,7 @@ impl Indexer {
                 shared.env.log.poison(why);
             }
         };
-        let thread = thread::Builder::new().name(THREAD.into()).spawn(body);
-        let thread = thread.map_err(|e| Error::io("start thread", THREAD, e))?;
-        *self.thread.lock() = Some(thread);
+        *self.thread.lock() = Some(threads::spawn(THREAD, body)?);
         Ok(())
     }
 

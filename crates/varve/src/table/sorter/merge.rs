@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::vec;
 
 use super::{BLOCK_HEADER, MOST_DATA, Place, compare};
+use crate::base::instruments::MeasuredMemory;
 use crate::base::{Error, Result};
 use crate::io::DiskFile;
 
@@ -137,6 +138,8 @@ pub struct Sorted {
     winner: usize,
     /// The winner's record was handed out.
     is_taken: bool,
+    /// What it holds in memory.
+    pub(super) measured: Option<MeasuredMemory>,
 }
 
 impl Sorted {
@@ -158,6 +161,7 @@ impl Sorted {
             losers,
             winner: winners[1],
             is_taken: false,
+            measured: None,
         })
     }
 

@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
 use super::{Place, SortFile, Source, compare_behind, head_of};
-use crate::base::{Error, Result, processors};
+use crate::base::{Error, Result, processors, threads};
 use crate::page::common_prefix_len;
 
 /// How many threads sort for all sorters.
@@ -184,7 +184,7 @@ impl Spill {
                 drop(turn);
             };
             // If the system gives no thread, the sorter does it.
-            Builder::new().name("varve-sort".into()).spawn(body).ok()
+            threads::spawn("varve-sort", body).ok()
         };
         let helper = helpers.and_then(SortHelpers::turn).and_then(start);
         Spill { work, helper }
