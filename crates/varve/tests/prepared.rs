@@ -188,6 +188,36 @@ fn what_is_prepared_waits_for_a_decision() {
     }
 }
 
+/// A database that is only read tells of what is prepared, and leaves the decision to one that is not.
+#[test]
+fn nothing_is_decided_where_nothing_may_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = create(dir.path());
+    drop(prepare(&db, &table, "x"));
+    db.crash();
+    let read_only = Options {
+        read_only: true,
+        ..options()
+    };
+    let db = Database::open(dir.path(), read_only).unwrap();
+    assert_eq!(db.prepared(), [xid("x")]);
+    assert_eq!(rows(&db), BEFORE);
+    for decided in [
+        db.commit_prepared(&xid("x")),
+        db.rollback_prepared(&xid("x")),
+    ] {
+        assert!(
+            matches!(decided, Err(Error::ReadOnly { .. })),
+            "{decided:?}"
+        );
+    }
+    assert_eq!(db.prepared(), [xid("x")]);
+    db.close().unwrap();
+    let db = open(dir.path());
+    db.commit_prepared(&xid("x")).unwrap();
+    check(&db, &AFTER);
+}
+
 #[test]
 fn both_decisions_take_effect() {
     let dir = tempfile::tempdir().unwrap();

@@ -93,7 +93,7 @@ fn play(args: &Args, dir: &Path) -> Result<Outcome, String> {
             let client = top::client::Client::new(&monitor.address().to_string(), None);
             let title = || Some(ACTS[stage.act.load(Ordering::Relaxed)].title.into());
             let mut next = || (!played.is_finished()).then(title);
-            let watched = top::watch(&client, &mut next);
+            let watched = top::watch(client, &mut next);
             // Who has seen enough gets the report of what was played.
             stage.stop.store(true, Ordering::Relaxed);
             watched?;

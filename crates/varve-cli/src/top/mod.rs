@@ -7,16 +7,21 @@ mod series;
 mod tables;
 
 use std::io::{self, IsTerminal, Write};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
+use serde_json::Value;
 
 use self::client::Client;
 use self::screen::View;
+use self::series::Series;
 use crate::Outcome;
 
 #[derive(clap::Args)]
@@ -55,7 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome, String> {
     }
     // What is wrong with the address or the token is told before the screen is taken.
     client.json("/api/state")?;
-    watch(&client, &mut || Some(None))?;
+    watch(client, &mut || Some(None))?;
     Ok(Outcome::Clean)
 }
 
@@ -68,16 +73,26 @@ fn size(text: &str) -> Result<(u16, u16), String> {
     Ok((number(columns)?, number(lines)?))
 }
 
-fn refresh(client: &Client, view: &mut View) -> Result<(), String> {
-    view.series.refresh(client)?;
-    view.state = client.json("/api/state")?;
-    Ok(())
+/// What the monitor says, with the samples that were known before.
+fn ask(client: &Client, mut series: Series) -> Result<(Series, Value), String> {
+    series.refresh(client)?;
+    Ok((series, client.json("/api/state")?))
+}
+
+/// The same in a thread of its own: who presses a key does not wait for a monitor that says nothing.
+fn begin_to_ask(client: &Arc<Client>, view: &View) -> JoinHandle<Result<(Series, Value), String>> {
+    let (client, series) = (client.clone(), view.series.clone());
+    thread::spawn(move || ask(&client, series))
 }
 
 /// A screen as text.
 fn once(client: &Client, size: (u16, u16)) -> Result<String, String> {
-    let mut view = View::default();
-    refresh(client, &mut view)?;
+    let (series, state) = ask(client, Series::default())?;
+    let view = View {
+        series,
+        state,
+        ..View::default()
+    };
     Ok(text(&view, size))
 }
 
@@ -102,7 +117,7 @@ fn to_text(buffer: &Buffer) -> String {
 /// Takes the terminal until the user has enough of it, or `next` says `None`; else that says what stands
 /// beside the name. True: the user had enough.
 pub fn watch(
-    client: &Client,
+    client: Client,
     next: &mut dyn FnMut() -> Option<Option<String>>,
 ) -> Result<bool, String> {
     let failed = |e: io::Error| format!("the terminal: {e}");
@@ -111,33 +126,41 @@ pub fn watch(
         ratatui::restore();
         failed(e)
     })?;
-    let ended = show(&mut terminal, client, next);
+    let ended = show(&mut terminal, &Arc::new(client), next);
     ratatui::restore();
     ended.map_err(failed)
 }
 
 fn show(
     terminal: &mut DefaultTerminal,
-    client: &Client,
+    client: &Arc<Client>,
     next: &mut dyn FnMut() -> Option<Option<String>>,
 ) -> io::Result<bool> {
     let mut view = View::default();
     let mut asks = Instant::now();
+    let mut asked = None;
     loop {
         match next() {
             Some(note) => view.note = note,
             None => return Ok(false),
         }
-        if Instant::now() >= asks {
-            asks = Instant::now() + INTERVAL;
-            if !view.paused {
-                view.error = refresh(client, &mut view).err();
+        if let Some(answer) = asked.take_if(|asked: &mut JoinHandle<_>| asked.is_finished()) {
+            match answer.join().unwrap_or_else(|panic| resume_unwind(panic)) {
+                Ok((series, state)) => {
+                    (view.series, view.state, view.error) = (series, state, None)
+                }
+                Err(e) => view.error = Some(e),
             }
         }
+        if Instant::now() >= asks && asked.is_none() {
+            asks = Instant::now() + INTERVAL;
+            asked = (!view.paused).then(|| begin_to_ask(client, &view));
+        }
         terminal.draw(|frame| screen::draw(frame, &view))?;
-        // Shorter than the interval, so that `next` is asked now and then.
+        // Shorter than the interval, so that `next` is asked now and then, and an answer is shown as it comes.
+        let most = INTERVAL / if asked.is_some() { 50 } else { 4 };
         let left = asks.saturating_duration_since(Instant::now());
-        if !event::poll(left.min(INTERVAL / 4))? {
+        if !event::poll(left.clamp(INTERVAL / 50, most))? {
             continue;
         }
         match event::read()? {

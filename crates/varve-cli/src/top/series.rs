@@ -37,6 +37,7 @@ const COLUMNS: &[&str] = &[
     "oldest_view_seconds",
 ];
 
+#[derive(Clone)]
 struct Sample {
     at: f64,
     /// Where `Series::columns` says.
@@ -57,7 +58,7 @@ pub enum Reading {
     HitRate,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Series {
     /// Another one after the monitor was started again, when its numbers begin anew.
     begun: u64,
