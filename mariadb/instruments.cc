@@ -18,6 +18,7 @@
 #include <mysql/psi/mysql_memory.h>
 #include <mysql/psi/mysql_thread.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -64,16 +65,18 @@ static PSI_thread_key thread_key(const char *name)
   return at->second;
 }
 
-static void begin_thread(const char *name)
+// Without its own variables of the server's library a thread can't be told why a path leads nowhere.
+void begin_thread(const char *name)
 {
+  my_thread_init();
   PSI_thread *const thread= PSI_THREAD_CALL(new_thread)(thread_key(name), nullptr, 0);
   PSI_THREAD_CALL(set_thread_os_id)(thread);
   PSI_THREAD_CALL(set_thread)(thread);
 }
 
-static void end_thread()
+void end_thread()
 {
-  PSI_THREAD_CALL(delete_current_thread)();
+  my_thread_end();
 }
 
 // Tables' files are made under other names, and get theirs when they are whole.
@@ -112,6 +115,18 @@ static PSI_file_operation operation_of(varve_file_operation operation)
   return PSI_FILE_RENAME;
 }
 
+// The one that had the name is gone: two of the same name are not known there.
+static void forget_file(const char *path)
+{
+  PSI_file_locker_state state;
+  PSI_file_locker *const locker=
+      PSI_FILE_CALL(get_thread_file_name_locker)(&state, file_key(path), PSI_FILE_DELETE, path, path);
+  if (!locker)
+    return;
+  PSI_FILE_CALL(start_file_close_wait)(locker, __FILE__, __LINE__);
+  PSI_FILE_CALL(end_file_close_wait)(locker, 0);
+}
+
 static void measure_file(const varve_file_event *event, varve_file_call call, void *context)
 {
   PSI_file_locker_state state;
@@ -139,9 +154,14 @@ static void measure_file(const varve_file_event *event, varve_file_call call, vo
     PSI_FILE_CALL(end_file_close_wait)(locker, call(context));
     return;
   case VARVE_FILE_RENAME:
+  {
     PSI_FILE_CALL(start_file_wait)(locker, 0, __FILE__, __LINE__);
-    PSI_FILE_CALL(end_file_rename_wait)(locker, event->path, event->to, call(context));
+    const int failed= call(context);
+    if (!failed)
+      forget_file(event->to);
+    PSI_FILE_CALL(end_file_rename_wait)(locker, event->path, event->to, failed);
     return;
+  }
   case VARVE_FILE_READ:
   case VARVE_FILE_WRITE:
   case VARVE_FILE_SYNC:
@@ -166,14 +186,25 @@ static PSI_memory_key memory_key(varve_memory what)
   return sort_buffers;
 }
 
-// The instruments are global: no thread owns what another one may give back.
+// The instruments are global: no thread owns what another one may give back. No more is given back than was
+// counted: an instrument may have been off when it was taken.
 static void measure_memory(varve_memory what, int64_t bytes)
 {
+  static std::mutex mutex;
+  static std::map<varve_memory, int64_t> counted;
   PSI_thread *owner= nullptr;
+  const PSI_memory_key key= memory_key(what);
+  const std::lock_guard<std::mutex> alone(mutex);
   if (bytes > 0)
-    PSI_MEMORY_CALL(memory_alloc)(memory_key(what), size_t(bytes), &owner);
-  else if (bytes < 0)
-    PSI_MEMORY_CALL(memory_free)(memory_key(what), size_t(-bytes), owner);
+  {
+    if (PSI_MEMORY_CALL(memory_alloc)(key, size_t(bytes), &owner) == key)
+      counted[what]+= bytes;
+    return;
+  }
+  const int64_t less= std::min(-bytes, counted[what]);
+  if (less > 0)
+    PSI_MEMORY_CALL(memory_free)(key, size_t(less), owner);
+  counted[what]-= less;
 }
 
 void register_instruments()
@@ -186,7 +217,7 @@ void register_instruments()
                                     {&sort_buffers, "sort_buffers", PSI_FLAG_GLOBAL}};
   mysql_memory_register(CATEGORY, memory, int(std::size(memory)));
   // Nobody gives keys away when the performance schema is off.
-  if (!data_file)
+  if (!data_file && !buffer_pool)
     return;
   // The library stays when the plugin goes and comes back.
   static bool is_told= false;

@@ -19,6 +19,7 @@
 #include "sysvars.h"
 
 #include "engine.h"
+#include "instruments.h"
 
 #include "mysqld.h"
 
@@ -181,7 +182,7 @@ std::map<std::string, Pending>::iterator next_task(Clock::time_point *due)
 
 void run()
 {
-  my_thread_init();
+  begin_thread("varve-statistics");
   {
     std::unique_lock<std::mutex> lock(mutex);
     while (!is_to_stop)
@@ -224,7 +225,7 @@ void run()
         pending.erase(now);
     }
   }
-  my_thread_end();
+  end_thread();
 }
 
 }  // namespace

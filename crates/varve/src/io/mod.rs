@@ -98,6 +98,10 @@ pub trait Disk: Send + Sync {
     /// what is written still needs `sync`.
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>>;
     fn remove(&self, path: &Path) -> Result<()>;
+    /// Removes the name of a file that stays open ([`create_nameless`]).
+    fn remove_name(&self, path: &Path) -> Result<()> {
+        self.remove(path)
+    }
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes a symbolic link to `target` at `path`, which must be free (IO-9).
     fn link(&self, target: &Path, path: &Path) -> Result<()>;

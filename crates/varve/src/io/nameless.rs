@@ -8,6 +8,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Disk, DiskFile, OpenMode};
 use crate::base::{Error, Result};
@@ -15,16 +16,29 @@ use crate::base::{Error, Result};
 /// Names that are tried. Others are creating as many files in this moment, or there are leftovers of them.
 const NAMES: u32 = 1000;
 
+/// The next number in a name. No two files of a process have the same, or they would be one to who measures
+/// them. Relaxed: it stands for itself.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// Creates a file in this directory. Its path, which begins with `prefix`, is for messages alone.
 pub fn create_nameless(disk: &dyn Disk, dir: &Path, prefix: &str) -> Result<Arc<dyn DiskFile>> {
-    let mut number = 0;
+    create_numbered(disk, dir, prefix, || NUMBER.fetch_add(1, Relaxed))
+}
+
+fn create_numbered(
+    disk: &dyn Disk,
+    dir: &Path,
+    prefix: &str,
+    number: impl Fn() -> u64,
+) -> Result<Arc<dyn DiskFile>> {
+    let mut tried = 1;
     loop {
-        let path = dir.join(format!("{prefix}{number}"));
+        let path = dir.join(format!("{prefix}{}", number()));
         match disk.open(&path, OpenMode::CreatePrivate) {
-            Err(e) if is_taken(&e) && number < NAMES => number += 1,
+            Err(e) if is_taken(&e) && tried < NAMES => tried += 1,
             opened => {
                 let file = opened?;
-                disk.remove(&path)?;
+                disk.remove_name(&path)?;
                 return Ok(file);
             }
         }
@@ -48,7 +62,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let taken = dir.path().join("a-0");
         fs::write(&taken, "somebody's").unwrap();
-        let make = || create_nameless(&RealDisk, dir.path(), "a-").unwrap();
+        let next = AtomicU64::new(0);
+        let number = || [0, 1, 0, 2][next.fetch_add(1, Relaxed) as usize];
+        let make = || create_numbered(&RealDisk, dir.path(), "a-", number).unwrap();
         let (one, two) = (make(), make());
         one.write_at(b"one", 0).unwrap();
         two.write_at(b"two", 0).unwrap();

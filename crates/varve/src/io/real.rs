@@ -58,7 +58,9 @@ impl Disk for RealDisk {
         };
         let open = || fail(op, path, options.open(path));
         let file = measure_file(operation, open, File::as_raw_fd)?;
-        Ok(Arc::new(RealFile::new(file, path, false)))
+        let mut file = RealFile::new(file, path, false);
+        file.is_private = mode == OpenMode::CreatePrivate;
+        Ok(Arc::new(file))
     }
 
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
@@ -80,6 +82,11 @@ impl Disk for RealDisk {
         measure(FileOperation::Remove(path), || {
             fail("remove", path, fs::remove_file(path))
         })
+    }
+
+    fn remove_name(&self, path: &Path) -> Result<()> {
+        // The file is measured under this name until it is closed.
+        fail("remove", path, fs::remove_file(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -196,6 +203,8 @@ struct RealFile {
     file: File,
     path: PathBuf,
     is_direct: bool,
+    /// It has no name any more.
+    is_private: bool,
     /// The least and the greatest length of an atomic write, once somebody has asked; zeros: none is
     /// promised.
     atomic: OnceLock<(u32, u32)>,
@@ -207,6 +216,7 @@ impl RealFile {
             file,
             path: path.to_path_buf(),
             is_direct,
+            is_private: false,
             atomic: OnceLock::new(),
         }
     }
@@ -225,8 +235,11 @@ impl RealFile {
 impl Drop for RealFile {
     fn drop(&mut self) {
         // Another file may have the descriptor as soon as it is closed, so that is what comes after.
-        let closed = measure(FileOperation::Close(self.file.as_raw_fd()), || Ok(()));
-        debug_assert!(closed.is_ok());
+        let mut ended = measure(FileOperation::Close(self.file.as_raw_fd()), || Ok(()));
+        if self.is_private {
+            ended = ended.and_then(|()| measure(FileOperation::Remove(&self.path), || Ok(())));
+        }
+        debug_assert!(ended.is_ok());
     }
 }
 

@@ -91,7 +91,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, SpaceId, map_together};
+use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, SpaceId, map_together, threads};
 use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
@@ -268,7 +268,9 @@ pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Resul
         }
     };
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Those that the system does not give are done without.
+        let start = |_| threads::spawn_scoped(scope, "varve-recovery", work).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
         let own = work();
         let joined = others
             .into_iter()

@@ -157,9 +157,10 @@ impl Spill {
 
     /// Removes the file, if there is one.
     pub fn remove(&self) -> Result<()> {
-        match self.file.lock().take() {
-            Some(_) => self.disk.remove(&self.path),
-            None => Ok(()),
+        let is_there = self.file.lock().take().is_some();
+        match is_there {
+            true => self.disk.remove(&self.path),
+            false => Ok(()),
         }
     }
 }

@@ -91,6 +91,8 @@ impl Going {
         };
         let (len, portion) = (file.len()?, disk.portion_bytes());
         if len <= portion || file.names()? > names {
+            // What is removed is closed before, for those who measure files.
+            drop(file);
             if let Going::Named(path, _) = &self {
                 disk.remove(path)?;
             }

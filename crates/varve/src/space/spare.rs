@@ -47,6 +47,7 @@ impl Spaces {
             if file.len()? == len {
                 return file.fill_holes();
             }
+            drop(file);
             self.disk.remove(&path)?;
         }
         let file = self.disk.open(&path, OpenMode::CreateNew)?;
@@ -57,6 +58,7 @@ impl Spaces {
                 file.sync()?;
                 self.disk.sync_dir(&self.dir)
             });
+        drop(file);
         made.inspect_err(|_| {
             // What is left of it is removed by the next attempt.
             let _ = self.disk.remove(&path);

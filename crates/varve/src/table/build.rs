@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, TrxId};
+use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, TrxId, threads};
 use crate::btree::Loader;
 use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
@@ -319,7 +319,9 @@ pub(super) fn by_threads<W: Send, R: Send>(
             waiting.unpark();
             done
         };
-        let other = (!is_alone).then(|| scope.spawn(other));
+        // If the system gives no thread, this one does it all.
+        let start = || threads::spawn_scoped(scope, "varve-build", other).ok();
+        let other = (!is_alone).then(start).flatten();
         let own = go_on();
         while other.as_ref().is_some_and(|other| !other.is_finished()) {
             thread::park_timeout(TELL_WAITING);
