@@ -27,7 +27,7 @@ const COLUMNS: usize = 5;
 const MOST_TABLES: usize = 4;
 /// Values are few, so that rows meet.
 const VALUES: i64 = 6;
-const MOST_CASCADES: u32 = 15;
+const MOST_CASCADES: u32 = 14;
 
 type Row = [Option<i64>; COLUMNS];
 

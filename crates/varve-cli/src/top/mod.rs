@@ -157,7 +157,7 @@ fn show(
             asked = (!view.paused).then(|| begin_to_ask(client, &view));
         }
         terminal.draw(|frame| screen::draw(frame, &view))?;
-        // Shorter than the interval, so that `next` is asked now and then, and an answer is shown as it comes.
+        // Shorter than the interval: `next` is asked now and then, and an answer is shown as it comes.
         let most = INTERVAL / if asked.is_some() { 50 } else { 4 };
         let left = asks.saturating_duration_since(Instant::now());
         if !event::poll(left.clamp(INTERVAL / 50, most))? {

@@ -37,9 +37,9 @@ use super::cursor::{Cursor, KeyMatch, LockMode};
 use super::follow::follow;
 use super::unique::has_settled_entry;
 
-/// A change of a child is made by that of its parent, which is made by …: at most so many (InnoDB's
-/// `FK_MAX_CASCADE_DEL`).
-const MOST_CASCADES: u32 = 15;
+/// A change of a child is made by that of its parent, which is made by …: at most so many. InnoDB refuses the
+/// one that is its `FK_MAX_CASCADE_DEL`th.
+const MOST_CASCADES: u32 = 14;
 
 /// How long the name of a table is nobody's while ALTER TABLE puts its copy there, about.
 const VACANCY: Duration = Duration::from_millis(1);
