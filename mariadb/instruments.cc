@@ -5,7 +5,9 @@
 //
 // - **Threads** are registered as they come: `thread/varve/` and their name without `varve-`. Those of a
 //   pool, which end with a number, are one instrument.
-// - **Files** are bound to their descriptors, so an operation on one that is open looks for no name.
+// - **Files** are bound to their descriptors, so an operation on one that is open looks for no name. One that
+//   is removed or replaced while it is open is not measured any more: the performance schema forgets it with
+//   its name, and would count for whatever comes next in its place.
 // - Mutexes and latches are not told: they are not the server's, and a clock at each of millions of page
 //   latches a second would cost more than it tells.
 
@@ -19,6 +21,7 @@
 #include <mysql/psi/mysql_thread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -115,9 +118,58 @@ static PSI_file_operation operation_of(varve_file_operation operation)
   return PSI_FILE_RENAME;
 }
 
+// Descriptors that are measured. Relaxed: who uses a descriptor has it from who has opened it.
+constexpr int MOST_DESCRIPTORS= 32768;
+static std::atomic<bool> is_measured[MOST_DESCRIPTORS];
+
+// Their files' names, for what happens to these.
+static std::mutex names_mutex;
+static std::map<int, std::string> names;
+
+static void begin_to_measure(int descriptor, const char *path)
+{
+  if (descriptor < 0 || descriptor >= MOST_DESCRIPTORS)
+    return;
+  const std::lock_guard<std::mutex> alone(names_mutex);
+  names[descriptor]= path;
+  is_measured[descriptor].store(true, std::memory_order_relaxed);
+}
+
+static void end_measuring(int descriptor)
+{
+  const std::lock_guard<std::mutex> alone(names_mutex);
+  names.erase(descriptor);
+  is_measured[descriptor].store(false, std::memory_order_relaxed);
+}
+
+// Who has a file of this name open has one that nobody knows any more.
+static void end_measuring(const char *path)
+{
+  const std::lock_guard<std::mutex> alone(names_mutex);
+  for (auto at= names.begin(); at != names.end();)
+  {
+    if (at->second != path)
+    {
+      ++at;
+      continue;
+    }
+    is_measured[at->first].store(false, std::memory_order_relaxed);
+    at= names.erase(at);
+  }
+}
+
+static void rename_measured(const char *from, const char *to)
+{
+  const std::lock_guard<std::mutex> alone(names_mutex);
+  for (auto &[descriptor, name] : names)
+    if (name == from)
+      name= to;
+}
+
 // The one that had the name is gone: two of the same name are not known there.
 static void forget_file(const char *path)
 {
+  end_measuring(path);
   PSI_file_locker_state state;
   PSI_file_locker *const locker=
       PSI_FILE_CALL(get_thread_file_name_locker)(&state, file_key(path), PSI_FILE_DELETE, path, path);
@@ -127,38 +179,66 @@ static void forget_file(const char *path)
   PSI_FILE_CALL(end_file_close_wait)(locker, 0);
 }
 
+// Does it, and keeps the names.
+static int carry_out(const varve_file_event *event, varve_file_call call, void *context)
+{
+  if (event->operation == VARVE_FILE_CLOSE)
+    end_measuring(event->descriptor);
+  const int done= call(context);
+  if (done)
+    return done;
+  if (event->operation == VARVE_FILE_REMOVE)
+    end_measuring(event->path);
+  if (event->operation == VARVE_FILE_RENAME)
+  {
+    forget_file(event->to);
+    rename_measured(event->path, event->to);
+  }
+  return done;
+}
+
 static void measure_file(const varve_file_event *event, varve_file_call call, void *context)
 {
+  const int descriptor= event->descriptor;
+  const bool is_known= event->path || (descriptor < MOST_DESCRIPTORS &&
+                                       is_measured[descriptor].load(std::memory_order_relaxed));
+  if (!is_known)
+  {
+    call(context);
+    return;
+  }
   PSI_file_locker_state state;
   const PSI_file_operation operation= operation_of(event->operation);
   PSI_file_locker *const locker=
       event->path
           ? PSI_FILE_CALL(get_thread_file_name_locker)(&state, file_key(event->path), operation, event->path,
                                                        event)
-          : PSI_FILE_CALL(get_thread_file_descriptor_locker)(&state, event->descriptor, operation);
+          : PSI_FILE_CALL(get_thread_file_descriptor_locker)(&state, descriptor, operation);
   if (!locker)
   {
-    call(context);
+    carry_out(event, call, context);
     return;
   }
   switch (event->operation)
   {
   case VARVE_FILE_CREATE:
   case VARVE_FILE_OPEN:
+  {
     PSI_FILE_CALL(start_file_open_wait)(locker, __FILE__, __LINE__);
-    PSI_FILE_CALL(end_file_open_wait_and_bind_to_descriptor)(locker, call(context));
+    const int opened= carry_out(event, call, context);
+    PSI_FILE_CALL(end_file_open_wait_and_bind_to_descriptor)(locker, opened);
+    begin_to_measure(opened, event->path);
     return;
+  }
   case VARVE_FILE_CLOSE:
   case VARVE_FILE_REMOVE:
     PSI_FILE_CALL(start_file_close_wait)(locker, __FILE__, __LINE__);
-    PSI_FILE_CALL(end_file_close_wait)(locker, call(context));
+    PSI_FILE_CALL(end_file_close_wait)(locker, carry_out(event, call, context));
     return;
   case VARVE_FILE_RENAME:
   {
     PSI_FILE_CALL(start_file_wait)(locker, 0, __FILE__, __LINE__);
-    const int failed= call(context);
-    if (!failed)
-      forget_file(event->to);
+    const int failed= carry_out(event, call, context);
     PSI_FILE_CALL(end_file_rename_wait)(locker, event->path, event->to, failed);
     return;
   }
@@ -167,7 +247,7 @@ static void measure_file(const varve_file_event *event, varve_file_call call, vo
   case VARVE_FILE_SYNC:
   case VARVE_FILE_CHANGE_SIZE:
     PSI_FILE_CALL(start_file_wait)(locker, event->bytes, __FILE__, __LINE__);
-    PSI_FILE_CALL(end_file_wait)(locker, call(context) < 0 ? 0 : event->bytes);
+    PSI_FILE_CALL(end_file_wait)(locker, carry_out(event, call, context) < 0 ? 0 : event->bytes);
     return;
   }
 }

@@ -5,11 +5,13 @@
 mod small;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use varve::{
-    ColumnType, Cursor, Database, Error, Isolation, LockMode, RedefinitionWaits, RowRef, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Error, Isolation, LockMode, Options, RedefinitionWaits, RowRef,
+    Table, TableDef, Transaction, Value,
 };
+use varve_sim::{Failure, Fault, Operation, SimDisk};
 
 fn open(dir: &Path) -> Database {
     Database::open(dir, small::options()).unwrap()
@@ -254,4 +256,60 @@ fn what_a_crash_leaves_goes() {
     db.rebuild_table(&keyless()).unwrap();
     assert_eq!(all(&db).len(), 300);
     is_sound(&db);
+}
+
+/// REBUILD-2: what fails a rebuild, and goes on doing so, may fail the drop of its table, too. That is done
+/// by the next statement; it may be the one that drops the table by its name.
+#[test]
+fn what_could_not_be_dropped_goes_with_the_next_statement() {
+    let open = |disk: &SimDisk| {
+        let options = Options {
+            page_size: 4096,
+            buffer_pool_bytes: 1 << 20,
+            redo_capacity_bytes: 4 << 20,
+            log_buffer_bytes: 2 << 20,
+            logger: Some(Arc::new(|_, _| {})),
+            ..small::options()
+        };
+        Database::open_on(Arc::new(disk.clone()), Path::new("/data/db"), options).unwrap()
+    };
+    let disk = SimDisk::default();
+    let db = open(&disk);
+    // More than the pool has room for.
+    let def = keyless();
+    drop(filled(&db, &def, (0..2000).map(|n| keyless_row(n).into())));
+    db.close().unwrap();
+    let image = disk.image();
+    let left = |db: &Database| {
+        let names = db.tables().unwrap_or_default().into_iter();
+        Vec::from_iter(names.filter(|name| name.contains("#rebuild-")))
+    };
+    let mut found = 0;
+    for n in 0.. {
+        let disk = SimDisk::new(image.clone());
+        let db = open(&disk);
+        disk.inject(Fault::always(Operation::Any, Failure::Io).limited(n, u64::MAX));
+        let rebuilt = db.rebuild_table(&def);
+        let next = TableDef::new("b/next").column("id", ColumnType::i64());
+        if !left(&db).is_empty() {
+            // Nothing has become better.
+            assert!(db.create_table(&next).is_err());
+        }
+        disk.heal();
+        if rebuilt.is_ok() {
+            break;
+        }
+        let names = left(&db);
+        let is_usable = db.begin(Isolation::RepeatableRead).commit().is_ok();
+        if let ([name], true) = (&names[..], is_usable) {
+            match found % 2 {
+                0 => drop(db.create_table(&next).unwrap()),
+                _ => db.drop_table(name).unwrap(),
+            }
+            assert_eq!(left(&db), [""; 0], "{n}");
+            found += 1;
+        }
+        db.crash();
+    }
+    assert!(found > 1, "{found}");
 }

@@ -146,6 +146,8 @@ fn show(
         }
         if let Some(answer) = asked.take_if(|asked: &mut JoinHandle<_>| asked.is_finished()) {
             match answer.join().unwrap_or_else(|panic| resume_unwind(panic)) {
+                // It was asked before.
+                _ if view.paused => {}
                 Ok((series, state)) => {
                     (view.series, view.state, view.error) = (series, state, None)
                 }

@@ -1,5 +1,8 @@
 //! Who measures background threads, files and memory, as the server's performance schema does: one for the
 //! process, and nobody by default. Then each place that could be measured costs a load.
+//!
+//! - **INSTR-1** A thread, an open file and memory that were told to begin are told to end. Of a file that is
+//!   removed, or replaced, while it is open that is later than its end by name.
 
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -50,7 +53,8 @@ pub trait Instruments: Send + Sync {
 
 static INSTRUMENTS: OnceLock<Box<dyn Instruments>> = OnceLock::new();
 
-/// From now on, for all databases of the process: what was begun before is not told.
+/// From now on, for all databases of the process; to be called before the first one is opened, as files that
+/// are open already would be told without their names.
 ///
 /// # Errors
 ///
@@ -111,6 +115,7 @@ impl Drop for MeasuredThread {
 /// So many bytes, as long as it is there.
 pub(crate) struct MeasuredMemory {
     what: Memory,
+    /// That were told.
     bytes: usize,
 }
 
@@ -124,8 +129,8 @@ impl MeasuredMemory {
     pub(crate) fn resize(&mut self, bytes: usize) {
         if let Some(instruments) = INSTRUMENTS.get() {
             instruments.memory(self.what, bytes as i64 - self.bytes as i64);
+            self.bytes = bytes;
         }
-        self.bytes = bytes;
     }
 }
 

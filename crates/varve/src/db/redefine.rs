@@ -112,6 +112,7 @@ impl Database {
         waits: RedefinitionWaits,
         add: Add,
     ) -> Result<PreparedRedefinition> {
+        self.inner.ddl.drop_abandoned();
         let trx = self.begin_waiting(waits);
         let mut prepared = PreparedRedefinition {
             inner: self.inner.clone(),

@@ -120,13 +120,6 @@ pub fn lost_mark_path(name: &str, space: SpaceId) -> String {
 }
 
 impl Ddl {
-    /// What a statement does before it locks anything.
-    fn begin_statement(&self) -> Result<()> {
-        self.core.check_writable()?;
-        self.drop_abandoned();
-        Ok(())
-    }
-
     fn begin(&self) -> Transaction {
         Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
     }
@@ -153,6 +146,7 @@ impl Ddl {
         checks: ForeignKeyChecks,
         directory: Option<&Path>,
     ) -> Result<Arc<OpenTable>> {
+        self.drop_abandoned();
         let directory =
             directory.map(|directory| elsewhere::directory_of(self, &def.name, directory));
         self.create_in(def, checks, directory.transpose()?.as_deref())
@@ -165,7 +159,7 @@ impl Ddl {
         checks: ForeignKeyChecks,
         directory: Option<&Path>,
     ) -> Result<Arc<OpenTable>> {
-        self.begin_statement()?;
+        self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
         let _serial = self.core.tables.serialize_ddl();
@@ -407,7 +401,7 @@ impl Ddl {
 
     /// The same if nothing in the table is needed.
     fn lock_to_drop(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
-        self.begin_statement()?;
+        self.core.check_writable()?;
         let table = self.core.tables.get(name)?;
         let mut trx = self.begin();
         trx.take_table(&table, TableMode::Exclusive)?;
@@ -416,6 +410,13 @@ impl Ddl {
 
     /// Drops a table once nobody uses it; also one that can't be used.
     pub fn drop_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
+        // It may be one of them.
+        self.abandoned.lock().retain(|left| left != name);
+        self.drop_abandoned();
+        self.drop_now(name, checks)
+    }
+
+    fn drop_now(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         let found = self.core.tables.get(name).map(drop);
         if let Some(broken) = self.core.tables.broken(name).filter(|_| found.is_err()) {
             return match broken.why {

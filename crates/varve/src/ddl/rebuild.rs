@@ -7,8 +7,8 @@
 //! its place, as TRUNCATE has it. So it is either table after a crash, and the other one is dropped: by that
 //! transaction, or at the next start, which drops all tables that are called so.
 //!
-//! - **REBUILD-2** Nothing but a rebuild, or an import (`import`), that goes on has a table that is called
-//!   `#rebuild-` and a number, or one that could not be dropped and waits for the next statement.
+//! - **REBUILD-2** A table that is called `#rebuild-` and a number belongs to a rebuild, or an import
+//!   (`import`), that goes on, or is one of those that could not be dropped (`Ddl::abandoned`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -80,11 +80,11 @@ impl Ddl {
         self.create_in(&def, ForeignKeyChecks::Off, directory)
     }
 
-    /// The table that was being filled goes. If that fails, as what has failed before may still do, the next
+    /// The table that was being filled goes. If that fails, as what has failed before may still do, a later
     /// statement tries it again, and the next start.
     pub(super) fn abandon_rebuilt(&self, rebuilt: &OpenTable) {
         let name = &rebuilt.def.name;
-        if let Err(e) = self.drop_table(name, ForeignKeyChecks::Off) {
+        if let Err(e) = self.drop_now(name, ForeignKeyChecks::Off) {
             self.spaces.files_match(false);
             self.abandoned.lock().push(name.clone());
             self.core.warn(&format!(
@@ -94,16 +94,21 @@ impl Ddl {
         }
     }
 
-    /// Drops what could not be dropped before. It is told of once, not at each statement.
-    pub(super) fn drop_abandoned(&self) {
-        let names = std::mem::take(&mut *self.abandoned.lock());
-        for name in names {
-            match self.drop_table(&name, ForeignKeyChecks::Off) {
-                Ok(()) => self.note_dropped(&name),
-                Err(Error::NotFound { .. }) => {}
-                Err(_) => self.abandoned.lock().push(name),
-            }
+    /// Drops what could not be dropped before; for a statement that has no locks yet. It is told of once, not
+    /// at each statement.
+    pub fn drop_abandoned(&self) {
+        let mut names = std::mem::take(&mut *self.abandoned.lock());
+        if self.core.check_writable().is_ok() {
+            names.retain(|name| match self.drop_now(name, ForeignKeyChecks::Off) {
+                Ok(()) => {
+                    self.note_dropped(name);
+                    false
+                }
+                Err(Error::NotFound { .. }) => false,
+                Err(_) => true,
+            });
         }
+        self.abandoned.lock().append(&mut names);
     }
 
     fn note_dropped(&self, name: &str) {
@@ -121,7 +126,7 @@ impl Ddl {
     pub fn drop_rebuilt_before(&self, number: u64) -> Result<()> {
         for name in self.core.tables.names()? {
             if number_of(&name).is_some_and(|its| its < number) {
-                self.drop_table(&name, ForeignKeyChecks::Off)?;
+                self.drop_now(&name, ForeignKeyChecks::Off)?;
                 self.note_dropped(&name);
             }
         }

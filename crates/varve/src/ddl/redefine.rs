@@ -148,7 +148,7 @@ impl Ddl {
     /// nobody uses it, together with those that are prepared. If indexes are to be built, others may go on
     /// then, until the end. After an error there is nothing to do but to abandon all.
     pub fn add_redefinition(&self, prepared: &mut Redefinition, to: &TableDef) -> Result<()> {
-        self.begin_statement()?;
+        self.core.check_writable()?;
         let table = self.core.tables.get(&to.name)?;
         prepared.check_is_new(&table)?;
         self.redefined(&table, to)?;

@@ -58,9 +58,11 @@ impl Disk for RealDisk {
         };
         let open = || fail(op, path, options.open(path));
         let file = measure_file(operation, open, File::as_raw_fd)?;
-        let mut file = RealFile::new(file, path, false);
-        file.is_private = mode == OpenMode::CreatePrivate;
-        Ok(Arc::new(file))
+        let kind = match mode {
+            OpenMode::CreatePrivate => Kind::Private,
+            _ => Kind::Buffered,
+        };
+        Ok(Arc::new(RealFile::new(file, path, kind)))
     }
 
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
@@ -73,7 +75,7 @@ impl Disk for RealDisk {
         };
         let descriptor = |file: &Option<File>| file.as_ref().map_or(-1, File::as_raw_fd);
         match measure_file(FileOperation::Open(path), open, descriptor)? {
-            Some(file) => Ok(Arc::new(RealFile::new(file, path, true))),
+            Some(file) => Ok(Arc::new(RealFile::new(file, path, Kind::Direct))),
             None => self.open(path, OpenMode::Existing),
         }
     }
@@ -199,24 +201,31 @@ impl Drop for LockedDir {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Through the system's cache.
+    Buffered,
+    /// The same; it has no name any more (`create_nameless`).
+    Private,
+    /// Past the cache.
+    Direct,
+}
+
 struct RealFile {
     file: File,
     path: PathBuf,
-    is_direct: bool,
-    /// It has no name any more.
-    is_private: bool,
+    kind: Kind,
     /// The least and the greatest length of an atomic write, once somebody has asked; zeros: none is
     /// promised.
     atomic: OnceLock<(u32, u32)>,
 }
 
 impl RealFile {
-    fn new(file: File, path: &Path, is_direct: bool) -> RealFile {
+    fn new(file: File, path: &Path, kind: Kind) -> RealFile {
         RealFile {
             file,
             path: path.to_path_buf(),
-            is_direct,
-            is_private: false,
+            kind,
             atomic: OnceLock::new(),
         }
     }
@@ -236,7 +245,7 @@ impl Drop for RealFile {
     fn drop(&mut self) {
         // Another file may have the descriptor as soon as it is closed, so that is what comes after.
         let mut ended = measure(FileOperation::Close(self.file.as_raw_fd()), || Ok(()));
-        if self.is_private {
+        if self.kind == Kind::Private {
             ended = ended.and_then(|()| measure(FileOperation::Remove(&self.path), || Ok(())));
         }
         debug_assert!(ended.is_ok());
@@ -276,9 +285,9 @@ impl DiskFile for RealFile {
 
     fn writes_atomically(&self, bytes: usize) -> bool {
         // Only writes past the system's cache can be atomic.
-        let (least, most) = match self.is_direct {
-            true => *self.atomic.get_or_init(|| atomic_lengths(&self.file)),
-            false => (0, 0),
+        let (least, most) = match self.kind {
+            Kind::Direct => *self.atomic.get_or_init(|| atomic_lengths(&self.file)),
+            Kind::Buffered | Kind::Private => (0, 0),
         };
         let is_within = least > 0 && (least as usize..=most as usize).contains(&bytes);
         is_within && bytes.is_power_of_two()
@@ -354,7 +363,7 @@ impl DiskFile for RealFile {
     }
 
     fn is_direct(&self) -> bool {
-        self.is_direct
+        self.kind == Kind::Direct
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
