@@ -116,9 +116,9 @@ fn what_begins_ends() {
         }
         db.close().unwrap();
         let seen = watcher.0.lock().unwrap();
-        assert!(seen.threads.is_empty(), "{:?}", seen.threads);
-        assert!(seen.open.is_empty(), "{:?}", seen.open);
-        assert_eq!(seen.memory, [0; 3]);
+        assert!(seen.threads.is_empty(), "INSTR-1: {:?}", seen.threads);
+        assert!(seen.open.is_empty(), "INSTR-1: {:?}", seen.open);
+        assert_eq!(seen.memory, [0; 3], "INSTR-1");
         assert!(seen.read > 0 && seen.written > ROWS as usize * 400 && seen.synced > 0);
     }
 }
