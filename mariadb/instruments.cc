@@ -13,7 +13,6 @@
 
 #include "instruments.h"
 
-#include "engine.h"
 #include "server.h"
 
 #include <mysql/psi/mysql_file.h>

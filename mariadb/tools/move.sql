@@ -70,7 +70,7 @@ WITH RECURSIVE
   -- What is done for tables that have not moved yet. Foreign keys come back when all have.
   first_half AS (
     SELECT s, t, CONCAT('BEGIN NOT ATOMIC IF (SELECT engine FROM information_schema.tables WHERE table_schema = ', QUOTE(s),
-        ' AND table_name = ', QUOTE(t), ') = ', QUOTE(@from), ' THEN ') AS if_it_is_there, ' END IF; END//' AS ends_here FROM goes
+        ' AND table_name = ', QUOTE(t), ') = ', QUOTE(@from), ' THEN ') AS if_it_has_not_moved, ' END IF; END//' AS ends_here FROM goes
   ),
   list (step, statement) AS (
     SELECT 1, CONCAT('-- stays: ', s, '.', t, ' ', MIN(why)) FROM stays WHERE (s, t) IN (SELECT s, t FROM moving) GROUP BY s, t
@@ -82,11 +82,11 @@ WITH RECURSIVE
         QUOTE(CONCAT('rows of ', s, '.', t, ' have no parent by ', name, '; nothing was changed now')), '; END IF; END//')
       FROM key_list
     UNION ALL
-    SELECT 4, CONCAT(if_it_is_there, 'ALTER TABLE ', its_table, ' ', GROUP_CONCAT('DROP FOREIGN KEY IF EXISTS ', its_name
+    SELECT 4, CONCAT(if_it_has_not_moved, 'ALTER TABLE ', its_table, ' ', GROUP_CONCAT('DROP FOREIGN KEY IF EXISTS ', its_name
         ORDER BY name SEPARATOR ', '), ';', ends_here)
       FROM key_list JOIN first_half USING (s, t) GROUP BY s, t
     UNION ALL
-    SELECT 5, CONCAT(if_it_is_there, 'ALTER TABLE `', REPLACE(s, '`', '``'), '`.`', REPLACE(t, '`', '``'), '` ENGINE=', @to, ';',
+    SELECT 5, CONCAT(if_it_has_not_moved, 'ALTER TABLE `', REPLACE(s, '`', '``'), '`.`', REPLACE(t, '`', '``'), '` ENGINE=', @to, ';',
         ends_here)
       FROM first_half
     UNION ALL

@@ -1292,7 +1292,7 @@ bool varve_table_is_referenced(const struct varve_table *table);
 enum varve_code varve_db_set_history(const struct varve_db *db, const struct varve_history_options *options);
 
 // Has these measure what all databases of this process do from now on, for as long as it runs. Call it
-// before the first one is opened: what was begun before is not told.
+// before the first one is opened: files that are open already would be told without their names.
 //
 // # Errors
 //

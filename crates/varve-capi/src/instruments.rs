@@ -1,8 +1,10 @@
 //! Who measures background threads, files and memory: a server's performance schema.
 
+use std::any::Any;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::ptr;
 
@@ -77,7 +79,7 @@ pub struct varve_instruments {
 }
 
 /// Has these measure what all databases of this process do from now on, for as long as it runs. Call it
-/// before the first one is opened: what was begun before is not told.
+/// before the first one is opened: files that are open already would be told without their names.
 ///
 /// # Errors
 ///
@@ -106,11 +108,23 @@ fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
+/// What is measured, and the panic that it came to, which goes on behind the caller's function.
+struct Measured<'a> {
+    call: &'a mut dyn FnMut() -> RawFd,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
 /// Calls what is behind the context.
 unsafe extern "C" fn call(context: *mut c_void) -> c_int {
     // SAFETY: `Caller::file` has passed it, and is still there.
-    let call = unsafe { &mut *context.cast::<&mut dyn FnMut() -> RawFd>() };
-    call()
+    let measured = unsafe { &mut *context.cast::<Measured<'_>>() };
+    match catch_unwind(AssertUnwindSafe(&mut *measured.call)) {
+        Ok(done) => done,
+        Err(panic) => {
+            measured.panic = Some(panic);
+            -1
+        }
+    }
 }
 
 impl Instruments for Caller {
@@ -125,7 +139,7 @@ impl Instruments for Caller {
         unsafe { (self.0.thread_ends)() }
     }
 
-    fn file(&self, operation: FileOperation<'_>, mut does: &mut dyn FnMut() -> RawFd) {
+    fn file(&self, operation: FileOperation<'_>, does: &mut dyn FnMut() -> RawFd) {
         use varve_file_operation::*;
         let (operation, path, to, descriptor, bytes) = match operation {
             FileOperation::Create(path) => (VARVE_FILE_CREATE, Some(path), None, -1, 0),
@@ -147,8 +161,15 @@ impl Instruments for Caller {
             descriptor,
             bytes,
         };
+        let mut measured = Measured {
+            call: does,
+            panic: None,
+        };
         // SAFETY: see above; event and context are there until it returns.
-        unsafe { (self.0.file)(&event, call, ptr::from_mut(&mut does).cast()) }
+        unsafe { (self.0.file)(&event, call, ptr::from_mut(&mut measured).cast()) }
+        if let Some(panic) = measured.panic {
+            resume_unwind(panic);
+        }
     }
 
     fn memory(&self, what: Memory, bytes: i64) {

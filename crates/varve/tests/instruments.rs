@@ -20,6 +20,7 @@ struct Seen {
     written: usize,
     synced: usize,
     memory: [i64; 3],
+    most_memory: [i64; 3],
 }
 
 #[derive(Clone, Default)]
@@ -74,10 +75,13 @@ impl Instruments for Watcher {
         let now = &mut seen.memory[what as usize];
         *now += bytes;
         assert!(*now >= 0, "{what:?}: {now} bytes");
+        let now = *now;
+        let most = &mut seen.most_memory[what as usize];
+        *most = now.max(*most);
     }
 }
 
-/// More than the pool has room for.
+/// More than the pool has room for, and an index for which it is sorted in files.
 fn fill(db: &Database, name: &str) {
     let def = TableDef::new(name)
         .column("id", ColumnType::i64())
@@ -91,6 +95,8 @@ fn fill(db: &Database, name: &str) {
         trx.insert(&table, &row.datums()).unwrap();
     }
     trx.commit().unwrap();
+    drop(table);
+    db.redefine_table(&def.index("by_pad", &["pad"])).unwrap();
 }
 
 #[test]
@@ -101,6 +107,7 @@ fn what_begins_ends() {
     for use_native_aio in [true, false] {
         let options = Options {
             buffer_pool_bytes: 8 << 20,
+            sort_buffer_bytes: 1 << 20,
             use_native_aio,
             ..Options::default()
         };
@@ -119,6 +126,7 @@ fn what_begins_ends() {
         assert!(seen.threads.is_empty(), "INSTR-1: {:?}", seen.threads);
         assert!(seen.open.is_empty(), "INSTR-1: {:?}", seen.open);
         assert_eq!(seen.memory, [0; 3], "INSTR-1");
+        assert!(seen.most_memory[Memory::SortBuffers as usize] > 0);
         assert!(seen.read > 0 && seen.written > ROWS as usize * 400 && seen.synced > 0);
     }
 }

@@ -5,13 +5,12 @@
 mod small;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use varve::{
-    ColumnType, Cursor, Database, Error, Isolation, LockMode, Options, RedefinitionWaits, RowRef,
-    Table, TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Error, Isolation, LockMode, RedefinitionWaits, RowRef, Table,
+    TableDef, Transaction, Value,
 };
-use varve_sim::{Failure, Fault, Operation, SimDisk};
+use varve_sim::{Failure, Fault, Operation, SimDisk, sample};
 
 fn open(dir: &Path) -> Database {
     Database::open(dir, small::options()).unwrap()
@@ -262,22 +261,11 @@ fn what_a_crash_leaves_goes() {
 /// by the next statement; it may be the one that drops the table by its name.
 #[test]
 fn what_could_not_be_dropped_goes_with_the_next_statement() {
-    let open = |disk: &SimDisk| {
-        let options = Options {
-            page_size: 4096,
-            buffer_pool_bytes: 1 << 20,
-            redo_capacity_bytes: 4 << 20,
-            log_buffer_bytes: 2 << 20,
-            logger: Some(Arc::new(|_, _| {})),
-            ..small::options()
-        };
-        Database::open_on(Arc::new(disk.clone()), Path::new("/data/db"), options).unwrap()
-    };
     let disk = SimDisk::default();
-    let db = open(&disk);
+    let db = sample::open(&disk).unwrap();
     // More than the pool has room for.
     let def = keyless();
-    drop(filled(&db, &def, (0..2000).map(|n| keyless_row(n).into())));
+    drop(filled(&db, &def, (0..6000).map(|n| keyless_row(n).into())));
     db.close().unwrap();
     let image = disk.image();
     let left = |db: &Database| {
@@ -287,7 +275,7 @@ fn what_could_not_be_dropped_goes_with_the_next_statement() {
     let mut found = 0;
     for n in 0.. {
         let disk = SimDisk::new(image.clone());
-        let db = open(&disk);
+        let db = sample::open(&disk).unwrap();
         disk.inject(Fault::always(Operation::Any, Failure::Io).limited(n, u64::MAX));
         let rebuilt = db.rebuild_table(&def);
         let next = TableDef::new("b/next").column("id", ColumnType::i64());

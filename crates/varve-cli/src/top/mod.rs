@@ -80,9 +80,12 @@ fn ask(client: &Client, mut series: Series) -> Result<(Series, Value), String> {
 }
 
 /// The same in a thread of its own: who presses a key does not wait for a monitor that says nothing.
-fn begin_to_ask(client: &Arc<Client>, view: &View) -> JoinHandle<Result<(Series, Value), String>> {
+fn begin_to_ask(
+    client: &Arc<Client>,
+    view: &View,
+) -> io::Result<JoinHandle<Result<(Series, Value), String>>> {
     let (client, series) = (client.clone(), view.series.clone());
-    thread::spawn(move || ask(&client, series))
+    thread::Builder::new().spawn(move || ask(&client, series))
 }
 
 /// A screen as text.
@@ -156,7 +159,9 @@ fn show(
         }
         if Instant::now() >= asks && asked.is_none() {
             asks = Instant::now() + INTERVAL;
-            asked = (!view.paused).then(|| begin_to_ask(client, &view));
+            if !view.paused {
+                asked = Some(begin_to_ask(client, &view)?);
+            }
         }
         terminal.draw(|frame| screen::draw(frame, &view))?;
         // Shorter than the interval: `next` is asked now and then, and an answer is shown as it comes.

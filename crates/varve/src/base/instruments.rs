@@ -29,7 +29,6 @@ pub enum FileOperation<'a> {
 
 /// What memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
 pub enum Memory {
     /// The frames of the pages, as many as there may be.
     BufferPool,
@@ -65,6 +64,11 @@ pub fn set_instruments(instruments: Box<dyn Instruments>) -> Result<()> {
         .map_err(|_| Error::AlreadyExists {
             what: "a set of instruments".into(),
         })
+}
+
+/// Whether there is somebody to be told.
+pub(crate) fn is_measured() -> bool {
+    INSTRUMENTS.get().is_some()
 }
 
 /// Does something with a file, of which `descriptor` knows what it was opened as.

@@ -410,10 +410,13 @@ impl Ddl {
 
     /// Drops a table once nobody uses it; also one that can't be used.
     pub fn drop_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
-        // It may be one of them.
-        self.abandoned.lock().retain(|left| left != name);
+        let dropped = self.drop_now(name, checks);
+        if dropped.is_ok() {
+            // It may have been one of them.
+            self.abandoned.lock().retain(|left| left != name);
+        }
         self.drop_abandoned();
-        self.drop_now(name, checks)
+        dropped
     }
 
     fn drop_now(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {

@@ -94,8 +94,8 @@ impl Ddl {
         }
     }
 
-    /// Drops what could not be dropped before; for a statement that has no locks yet. It is told of once, not
-    /// at each statement.
+    /// Drops what could not be dropped before; for a statement that has no locks. It is told of once, not at
+    /// each statement.
     pub fn drop_abandoned(&self) {
         let mut names = std::mem::take(&mut *self.abandoned.lock());
         if self.core.check_writable().is_ok() {
