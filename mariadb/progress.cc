@@ -22,11 +22,12 @@ static PSI_stage_info load_insert= {0, "load table (insert)", PSI_FLAG_STAGE_PRO
 static PSI_stage_info check_pages= {0, "check table (pages)", PSI_FLAG_STAGE_PROGRESS};
 static PSI_stage_info check_records= {0, "check table (records)", PSI_FLAG_STAGE_PROGRESS};
 static PSI_stage_info analyze_sample= {0, "analyze table (sample)", PSI_FLAG_STAGE_PROGRESS};
+static PSI_stage_info roll_back= {0, "rollback", PSI_FLAG_STAGE_PROGRESS};
 
 void register_stages()
 {
   static PSI_stage_info *all[]= {&alter_read,  &alter_insert,  &alter_log_apply, &load_insert,
-                                 &check_pages, &check_records, &analyze_sample};
+                                 &check_pages, &check_records, &analyze_sample,  &roll_back};
   mysql_stage_register("varve", all, int(std::size(all)));
 }
 
@@ -45,9 +46,11 @@ static const PSI_stage_info &stage_of(varve_phase phase, Progress_report::Work w
   case VARVE_PHASE_CHECK_RECORDS:
     return check_records;
   case VARVE_PHASE_SAMPLE:
+    return analyze_sample;
+  case VARVE_PHASE_ROLL_BACK:
     break;
   }
-  return analyze_sample;
+  return roll_back;
 }
 
 void tell_progress(void *session, varve_phase phase, uint64_t done, uint64_t estimated)

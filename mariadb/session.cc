@@ -260,6 +260,7 @@ int Session::rollback(THD *thd, bool all)
   m_in_statement= false;
   tell_lock_wait(thd);
   const bool whole= all || !in_transaction(thd);
+  Progress_report progress(thd, Progress_report::OTHER, 1);
   varve_code code;
   if (!whole)
   {
@@ -310,6 +311,7 @@ static int savepoint_rollback(handlerton *, THD *thd, void *at)
     return HA_ERR_INTERNAL_ERROR;
   uint64_t savepoint;
   memcpy(&savepoint, at, sizeof savepoint);
+  Progress_report progress(thd, Progress_report::OTHER, 1);
   if (varve_code code= varve_txn_rollback_to(session->txn(), savepoint))
     return report(thd, code);
   return 0;

@@ -235,6 +235,7 @@ ST_FIELD_INFO trx_fields[]= {
   Show::Column("trx_last_query", Show::Varchar(1024), NULLABLE),
   Show::Column("trx_view_limit", Show::ULonglong(), NULLABLE),
   Show::Column("trx_pinned_history", Show::ULonglong(), NOT_NULL),
+  Show::Column("trx_pinned_undo_bytes", Show::ULonglong(), NOT_NULL),
   Show::Column("trx_pinned_versions", Show::ULonglong(), NOT_NULL),
   Show::Column("trx_pinned_bytes", Show::ULonglong(), NOT_NULL),
   Show::Column("trx_pinned_seconds", Show::ULonglong(), NULLABLE),
@@ -292,8 +293,9 @@ void set_of_engine(Rows *rows, const Told_transaction &trx, my_time_t now)
   rows->set(16, ulonglong(trx.of.isolation) + 1);
   rows->set_if(trx.of.view, 24, trx.of.view);
   rows->set(25, trx.of.pinned_history);
-  rows->set(26, trx.of.pinned_versions);
-  rows->set(27, trx.of.pinned_bytes);
+  rows->set(26, trx.of.pinned_undo_bytes);
+  rows->set(27, trx.of.pinned_versions);
+  rows->set(28, trx.of.pinned_bytes);
 }
 
 void set_of_connection(Rows *rows, const varve_transaction &trx, const Told_connection &told, my_time_t now)
@@ -311,14 +313,14 @@ void set_of_connection(Rows *rows, const varve_transaction &trx, const Told_conn
   rows->set_if(told.is_idle, 22, told.idle_us / 1000000);
   set_statement(rows, 23, told.is_idle ? told.statement : Statement_text());
   // A view is as old as its transaction, or under READ COMMITTED as the statement.
-  rows->set_if(trx.view, 28, active);
+  rows->set_if(trx.view, 29, active);
 }
 
 // The engine's own, and those that their connection has let go.
 void set_of_nobody(Rows *rows)
 {
   rows->table->field[2]->reset();
-  for (uint column : {7, 8, 19, 22, 23, 28})
+  for (uint column : {7, 8, 19, 22, 23, 29})
     rows->set_null(column);
   for (uint column : {9, 20, 21})
     rows->set(column, 0ULL);

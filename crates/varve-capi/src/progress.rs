@@ -22,6 +22,8 @@ pub enum varve_phase {
     VARVE_PHASE_CHECK_RECORDS = 4,
     /// Looks at leaves for statistics. Counts leaves.
     VARVE_PHASE_SAMPLE = 5,
+    /// Takes back what was changed, if that is much. Counts undo records.
+    VARVE_PHASE_ROLL_BACK = 6,
 }
 
 impl From<Phase> for varve_phase {
@@ -33,6 +35,7 @@ impl From<Phase> for varve_phase {
             Phase::CheckPages => varve_phase::VARVE_PHASE_CHECK_PAGES,
             Phase::CheckRecords => varve_phase::VARVE_PHASE_CHECK_RECORDS,
             Phase::Sample => varve_phase::VARVE_PHASE_SAMPLE,
+            Phase::RollBack => varve_phase::VARVE_PHASE_ROLL_BACK,
         }
     }
 }
@@ -66,8 +69,8 @@ impl Caller {
 }
 
 /// From now on `told` is called by the session's own thread, within calls that take long: those about
-/// redefinitions, which were prepared with this session, varve_load_finish, varve_table_check and
-/// varve_table_analyze.
+/// redefinitions, which were prepared with this session, varve_load_finish, varve_table_check,
+/// varve_table_analyze, and those that roll back.
 /// `context` stays until the session is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_set_watch(

@@ -51,6 +51,8 @@ pub struct varve_transaction {
     pub view: u64,
     /// Undo logs of committed transactions that purge can't remove before the view is closed, about.
     pub pinned_history: u64,
+    /// The pages of undo that they fill, about.
+    pub pinned_undo_bytes: u64,
     /// Versions in the history store that the view needs, and their bytes.
     pub pinned_versions: u64,
     pub pinned_bytes: u64,
@@ -185,6 +187,7 @@ unsafe fn tell_transaction(
         waited_us: waited.map_or(0, |waited| waited.as_micros() as u64),
         view: view.map_or(0, |view| view.number.0),
         pinned_history: view.map_or(0, |view| view.pinned_history),
+        pinned_undo_bytes: view.map_or(0, |view| view.pinned_undo_bytes),
         pinned_versions: view.map_or(0, |view| view.pinned_versions),
         pinned_bytes: view.map_or(0, |view| view.pinned_bytes),
     };

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use varve::{Error, Result};
+use varve::{Error, MeasuredThread, Result};
 
 /// Listens on a loopback address with a port, as `127.0.0.1:3480` or `[::1]:3480`; port 0 is one that is
 /// free, and the address that is returned has it. `who` listens, and may not do so elsewhere because it is as
@@ -66,6 +66,7 @@ impl Background {
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
+                let _measured = MeasuredThread::begin();
                 runtime.block_on(run(stopped));
                 // LISTEN-2: its tasks go with it, and with them the database.
                 drop(runtime);

@@ -321,7 +321,8 @@ function writeTransactions(state) {
   byId("transactions").classList.toggle("bare", !state.has_statements);
   writeRows("transactions", state.transactions.map((trx) => [
     [trx.name], stateOf(trx), [trx.seconds === null ? "–" : secondsText(trx.seconds), "n"],
-    pinned(trx.view && trx.view.pinned_history, countText), pinned(trx.view && trx.view.pinned_bytes, bytesText),
+    pinned(trx.view && trx.view.pinned_history, countText), pinned(trx.view && trx.view.pinned_undo_bytes, bytesText),
+    pinned(trx.view && trx.view.pinned_bytes, bytesText),
     [viewText(trx.view)], amount(trx.changes), amount(trx.rows_locked), amount(trx.tables_locked),
     [trx.isolation], [trx.statement ?? "", "statement"]]), "None runs");
 }

@@ -97,6 +97,7 @@ fn describe(
             "number": view.number.0,
             "in_history_store": view.in_history_store,
             "pinned_history": view.pinned_history,
+            "pinned_undo_bytes": view.pinned_undo_bytes,
             "pinned_versions": view.pinned_versions,
             "pinned_bytes": view.pinned_bytes,
         })),

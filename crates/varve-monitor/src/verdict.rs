@@ -49,7 +49,6 @@ const NOTABLE_LOCK_WAIT: Duration = Duration::from_secs(1);
 pub struct Facts<'a> {
     pub standing: &'a Standing,
     pub purge: &'a PurgeStanding,
-    pub undo_bytes: u64,
     pub commits: f64,
     /// Microseconds for each row change.
     pub purge_delay_usec: u64,
@@ -68,7 +67,6 @@ impl<'a> Facts<'a> {
         Facts {
             standing,
             purge,
-            undo_bytes: now("undo_pages_used") * now("page_size"),
             commits: samples.recent_speed("commits"),
             purge_delay_usec: now("purge_dml_delay_usec"),
             recent_capacity_waits: samples.recent_growth("log_capacity_waits"),
@@ -234,7 +232,8 @@ fn old_view(facts: &Facts<'_>) -> Option<Finding> {
             format!("{open}; it keeps purge from nothing so far"),
         );
     }
-    let (history, undo) = (count(facts.purge.history), bytes(facts.undo_bytes));
+    let history = count(facts.purge.history);
+    let undo = bytes(facts.purge.history_bytes);
     let kept =
         format!("{open}; purge waits for it: the undo of {history} transactions is kept, {undo}");
     let text = match time_once_free(facts.purge) {

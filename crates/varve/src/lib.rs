@@ -94,7 +94,7 @@ mod table;
 mod txn;
 mod undo;
 
-pub use base::instruments::{FileOperation, Instruments, Memory, set_instruments};
+pub use base::instruments::{FileOperation, Instruments, MeasuredThread, Memory, set_instruments};
 pub use base::{
     BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, Phase, Progress, ReferenceError,
     Result, SpaceId, TableId, TrxId, TrxNo, Watch, Xid,

@@ -5,7 +5,7 @@ use std::thread;
 
 use varve::{
     ColumnType, Database, ForeignKeyChecks, Isolation, Options, Phase, Progress, RedefinitionWaits,
-    Table, TableDef, Watch, values,
+    Table, TableDef, Transaction, Watch, values,
 };
 
 const ROWS: u64 = 10_000;
@@ -159,4 +159,32 @@ fn what_a_load_has_left_to_do_is_told_of() {
     load.finish(&mut trx, &mut |_, _| {}).unwrap();
     trx.commit().unwrap();
     assert_eq!(phases(&told), [(Phase::Fill, 2 * ROWS, 2 * ROWS)]);
+}
+
+#[test]
+fn a_long_rollback_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options::default()).unwrap();
+    let table = filled(&db);
+    let (watch, told) = watched();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.set_watch(Some(watch));
+    let mut change = |trx: &mut Transaction, rows: u64| {
+        for id in 0..rows as i64 {
+            let changed = [("n", (id + 1_000_000).into())];
+            table.set(trx, values![id], &changed).unwrap();
+        }
+    };
+    change(&mut trx, ROWS);
+    let savepoint = trx.savepoint();
+    change(&mut trx, ROWS / 2);
+    trx.rollback_to(savepoint).unwrap();
+    assert_eq!(phases(&told), [(Phase::RollBack, ROWS / 2, ROWS / 2)]);
+    // Too short to be told of.
+    let savepoint = trx.savepoint();
+    change(&mut trx, 1000);
+    trx.rollback_to(savepoint).unwrap();
+    assert_eq!(phases(&told), []);
+    trx.rollback().unwrap();
+    assert_eq!(phases(&told), [(Phase::RollBack, ROWS, ROWS)]);
 }

@@ -10,6 +10,8 @@ use varve::{
 };
 
 const WAIT: Duration = Duration::from_secs(60);
+/// Bytes of a page, if nothing else is said.
+const PAGE: u64 = 16 << 10;
 
 fn open(dir: &tempfile::TempDir, history_store: bool) -> Database {
     let options = Options {
@@ -272,6 +274,39 @@ fn an_old_view_says_what_it_pins() {
         drop((old, young));
         assert!(db.wait_for_purge(WAIT));
     }
+}
+
+#[test]
+fn an_old_view_says_how_much_undo_it_pins() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, false);
+    let table = items(&db);
+    assert!(db.wait_for_purge(WAIT));
+    assert_eq!(db.purge_standing().history_bytes, 0);
+    let mut old = db.begin(Isolation::RepeatableRead);
+    old.set_session(1);
+    old.take_snapshot();
+    let pinned = || view_of(&db, 1).pinned_undo_bytes;
+    assert_eq!(pinned(), 0);
+    // A log on a page that has room for others.
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let changed = [("stock", 100.into())];
+    table.set(&mut trx, values!["a"], &changed).unwrap();
+    trx.commit().unwrap();
+    assert_eq!(pinned(), PAGE);
+    // One over several pages.
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for stock in 0..2000 {
+        let changed = [("stock", stock.into())];
+        table.set(&mut trx, values!["a"], &changed).unwrap();
+    }
+    trx.commit().unwrap();
+    let all = pinned();
+    assert!((4 * PAGE..40 * PAGE).contains(&all), "{all} bytes");
+    assert_eq!(db.purge_standing().history_bytes, all);
+    drop(old);
+    assert!(db.wait_for_purge(WAIT));
+    assert_eq!(db.purge_standing().history_bytes, 0);
 }
 
 #[test]

@@ -48,7 +48,7 @@ const TRANSACTIONS: Columns = Columns {
         "State",
         "For",
         "Pins logs",
-        "In store",
+        "Kept",
         "Changes",
         "Rows locked",
         "Statement",
@@ -126,9 +126,10 @@ fn transaction(trx: &Value) -> Vec<String> {
         of(trx, "state"),
         trx["seconds"].as_f64().map_or("–".into(), time),
         count(&view["pinned_history"]),
-        view["pinned_bytes"]
-            .as_u64()
-            .map_or("–".into(), text::bytes),
+        // One of them is 0: purge waits for the view, or goes on behind it.
+        (view["pinned_undo_bytes"].as_u64())
+            .zip(view["pinned_bytes"].as_u64())
+            .map_or("–".into(), |(undo, store)| text::bytes(undo + store)),
         count(&trx["changes"]),
         count(&trx["rows_locked"]),
         of(trx, "statement"),

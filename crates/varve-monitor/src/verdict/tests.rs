@@ -18,6 +18,7 @@ fn purge(history: u64, working_off: f64, joining: f64) -> PurgeStanding {
     PurgeStanding {
         state: PurgeState::Running,
         history,
+        history_bytes: 37 << 20,
         purged_below: TrxNo(1),
         waits_for: None,
         working_off,
@@ -30,6 +31,7 @@ fn purge(history: u64, working_off: f64, joining: f64) -> PurgeStanding {
 const PURGED: PurgeStanding = PurgeStanding {
     state: PurgeState::Idle,
     history: 12,
+    history_bytes: 16 << 10,
     purged_below: TrxNo(1),
     waits_for: None,
     working_off: 0.0,
@@ -41,7 +43,6 @@ fn facts(standing: &Standing) -> Facts<'_> {
     Facts {
         standing,
         purge: &PURGED,
-        undo_bytes: 37 << 20,
         commits: 1234.4,
         purge_delay_usec: 0,
         recent_capacity_waits: 0.0,

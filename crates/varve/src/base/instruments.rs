@@ -98,10 +98,12 @@ pub(crate) fn measure_open_file<T>(
 }
 
 /// The thread in which it is made, until it is dropped there.
-pub(crate) struct MeasuredThread(());
+pub struct MeasuredThread(());
 
 impl MeasuredThread {
-    pub(crate) fn begin() -> Option<MeasuredThread> {
+    /// For the threads of what belongs to a database, such as its monitor; to be called before all else in
+    /// them. `None` if nobody measures.
+    pub fn begin() -> Option<MeasuredThread> {
         let instruments = INSTRUMENTS.get()?;
         instruments.thread_begins(std::thread::current().name().unwrap_or_default());
         Some(MeasuredThread(()))

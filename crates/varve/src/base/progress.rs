@@ -25,6 +25,8 @@ pub enum Phase {
     CheckRecords,
     /// Looks at leaves for statistics. Counts leaves.
     Sample,
+    /// Takes back what was changed, if that is much. Counts undo records.
+    RollBack,
 }
 
 /// How far it has come.

@@ -422,7 +422,11 @@ fn write_view(out: &mut String, view: &ViewInfo) -> fmt::Result {
             view.pinned_versions, view.pinned_bytes
         ),
         (false, 0) => Ok(()),
-        (false, logs) => writeln!(out, "purge waits for it with {logs} undo logs"),
+        (false, logs) => writeln!(
+            out,
+            "purge waits for it with {logs} undo logs of {} bytes",
+            view.pinned_undo_bytes
+        ),
     }
 }
 

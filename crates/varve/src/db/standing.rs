@@ -59,6 +59,8 @@ pub struct PurgeStanding {
     pub state: PurgeState,
     /// Undo logs of committed transactions that are not purged yet.
     pub history: u64,
+    /// The pages of undo that they fill.
+    pub history_bytes: u64,
     /// Everything that was committed with a lower number is purged.
     pub purged_below: TrxNo,
     /// The view that purge can't go beyond, and whose it is, as in
@@ -84,6 +86,7 @@ impl PurgeStanding {
         PurgeStanding {
             state,
             history,
+            history_bytes: core.undo.history_bytes(),
             purged_below: purged_below(core),
             waits_for: purge_waits_for(core, is_member(core))
                 .map(|view| (view, session_of(core, view))),

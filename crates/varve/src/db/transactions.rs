@@ -64,6 +64,8 @@ pub struct ViewInfo {
     /// Undo logs of committed transactions that purge can't remove before the view is closed. Counted for the
     /// oldest view that purge waits for; of others estimated from the numbers drawn since.
     pub pinned_history: u64,
+    /// The pages of undo that they fill, in the same way.
+    pub pinned_undo_bytes: u64,
     /// What the history store has that this view needs; others may need it, too.
     pub pinned_versions: u64,
     pub pinned_bytes: u64,
@@ -149,18 +151,15 @@ pub fn list(core: &Core) -> Vec<TransactionInfo> {
         .into_iter()
         .map(|(no, _)| no)
         .collect();
+    let history = History::now(core);
     let describe = |shown: ShownTransaction| {
         let id = shown.owner.trx;
         let state = id.and_then(|id| states.get(&id));
         let view = shown.view.and_then(|number| {
             // It may have been closed meanwhile.
             let sees_below = *views.get(&number)?;
-            Some(view_info(
-                core,
-                number,
-                sees_below,
-                members.contains(&number),
-            ))
+            let kept = members.contains(&number).then(|| kept_for(core, number));
+            Some(view_info(&history, number, sees_below, kept))
         });
         TransactionInfo {
             number: number_of(&shown.owner),
@@ -192,39 +191,57 @@ pub fn list(core: &Core) -> Vec<TransactionInfo> {
         .collect()
 }
 
-fn view_info(core: &Core, number: TrxNo, sees_below: TrxId, is_member: bool) -> ViewInfo {
-    let kept = match is_member {
-        true => kept_for(core, number),
-        false => Kept::default(),
+/// `kept`: what the history store has for it, if purge goes on behind it.
+fn view_info(history: &History, number: TrxNo, sees_below: TrxId, kept: Option<Kept>) -> ViewInfo {
+    let (pinned_history, pinned_undo_bytes) = match kept {
+        Some(_) => (0, 0),
+        None => history.since(number),
     };
+    let in_history_store = kept.is_some();
+    let Kept { versions, bytes } = kept.unwrap_or_default();
     ViewInfo {
         number,
         sees_below,
-        in_history_store: is_member,
-        pinned_history: match is_member {
-            true => 0,
-            false => history_since(core, number),
-        },
-        pinned_versions: kept.versions,
-        pinned_bytes: kept.bytes,
+        in_history_store,
+        pinned_history,
+        pinned_undo_bytes,
+        pinned_versions: versions,
+        pinned_bytes: bytes,
     }
 }
 
-/// Undo logs in the history with numbers from `view` on. If some are below, as many as there would be if the
-/// numbers were spread evenly.
-fn history_since(core: &Core, view: TrxNo) -> u64 {
-    let history = core.undo.history_len();
-    let next = core.sys.next_id();
-    match core.undo.oldest() {
-        None => 0,
-        Some(oldest) if view <= oldest => history,
-        Some(oldest) => {
-            let (since, all) = (
-                next.saturating_sub(view.0),
-                next.saturating_sub(oldest.0).max(1),
-            );
-            (u128::from(history) * u128::from(since) / u128::from(all)) as u64
+/// What purge has not removed yet.
+struct History {
+    logs: u64,
+    bytes: u64,
+    oldest: Option<TrxNo>,
+    /// The next number.
+    end: u64,
+}
+
+impl History {
+    fn now(core: &Core) -> History {
+        History {
+            logs: core.undo.history_len(),
+            bytes: core.undo.history_bytes(),
+            oldest: core.undo.oldest(),
+            end: core.sys.next_id(),
         }
+    }
+
+    /// Its logs with numbers from `view` on, and their bytes. If some are below, as many as there would be if
+    /// the numbers were spread evenly.
+    fn since(&self, view: TrxNo) -> (u64, u64) {
+        let Some(oldest) = self.oldest else {
+            return (0, 0);
+        };
+        if view <= oldest {
+            return (self.logs, self.bytes);
+        }
+        let since = self.end.saturating_sub(view.0);
+        let all = self.end.saturating_sub(oldest.0).max(1);
+        let share = |of: u64| (u128::from(of) * u128::from(since) / u128::from(all)) as u64;
+        (share(self.logs), share(self.bytes))
     }
 }
 

@@ -16,7 +16,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -312,10 +312,12 @@ pub(super) fn by_threads<W: Send, R: Send>(
         }
         Ok(())
     };
-    let waiting = thread::current();
+    let (waiting, is_done) = (thread::current(), AtomicBool::new(false));
     thread::scope(|scope| {
         let other = || {
             let done = go_on();
+            // Before the thread has ended: nobody waits for a time-out only because it has a little left to do.
+            is_done.store(true, Ordering::Release);
             waiting.unpark();
             done
         };
@@ -323,7 +325,10 @@ pub(super) fn by_threads<W: Send, R: Send>(
         let start = || threads::spawn_scoped(scope, "varve-build", other).ok();
         let other = (!is_alone).then(start).flatten();
         let own = go_on();
-        while other.as_ref().is_some_and(|other| !other.is_finished()) {
+        let goes_on = |other: &ScopedJoinHandle<'_, _>| {
+            !is_done.load(Ordering::Acquire) && !other.is_finished()
+        };
+        while other.as_ref().is_some_and(goes_on) {
             thread::park_timeout(TELL_WAITING);
             meter.tell();
         }

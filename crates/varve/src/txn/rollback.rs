@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::base::{
-    Error, GoingOn, IndexId, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, StopPoint, TableId,
+    Error, GoingOn, IndexId, Meter, PageId, PageNo, Phase, Result, SYSTEM_SPACE, Sabotage,
+    StopPoint, TableId,
 };
 use crate::btree::LeafPos;
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state};
@@ -35,6 +36,8 @@ const MAX_MTR: u32 = 256 * 1024;
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 /// So many rows a rollback to a savepoint locks again whatever memory that takes.
 const FEW_ROWS: usize = 1000;
+/// Its user is told of each time that about so many records are taken back, and of no rollback of fewer.
+const TOLD_EVERY: u64 = 4096;
 /// How often it says that it waits.
 const SPACE_TELL: Duration = Duration::from_secs(60);
 
@@ -163,6 +166,9 @@ fn each_newest(
 ) -> Result<()> {
     let core = trx.core().clone();
     let env = &core.undo.env;
+    let records = trx.next_undo_no().saturating_sub(down_to);
+    let watch = trx.watch().filter(|_| records > TOLD_EVERY);
+    let meter = Meter::begin(watch, Phase::RollBack, records, TOLD_EVERY);
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
     let mut newest = |trx: &mut Transaction| {
         let Some(undo) = &trx.undo else {
@@ -179,7 +185,7 @@ fn each_newest(
     };
     let done = loop {
         match newest(trx) {
-            Ok(true) => {}
+            Ok(true) => meter.add(1),
             Ok(false) => break Ok(()),
             // TEMP-6: the rest of what it did to temporary tables is passed over.
             Err(e) if trx.has_temporary_changes() && env.spaces.loses_temporary(&e) => {

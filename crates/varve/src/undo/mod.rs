@@ -251,6 +251,12 @@ impl UndoSys {
         self.rsegs().map(|r| r.history_len()).sum()
     }
 
+    /// Bytes of the pages that they fill.
+    pub fn history_bytes(&self) -> u64 {
+        let pages: u64 = self.rsegs().map(|r| r.history_pages()).sum();
+        pages * self.env.page_size as u64
+    }
+
     /// The number of the oldest log in the redo-logged history.
     pub fn oldest(&self) -> Option<TrxNo> {
         self.logged.iter().filter_map(|r| r.oldest()).min()

@@ -145,6 +145,8 @@ struct Run {
     past: Vec<Past>,
     /// Ids and numbers.
     next_id: u64,
+    /// Those from before the last restart.
+    found_below: TrxNo,
     written: u64,
     purged: usize,
     /// Pages of the system tablespace that are no undo.
@@ -168,6 +170,7 @@ impl Run {
             _writer: writer,
             past: Vec::new(),
             next_id: 10,
+            found_below: TrxNo(0),
             written: 0,
             purged: 0,
             others: 0,
@@ -453,7 +456,7 @@ impl Run {
     /// The logs of the history, which are read and found right.
     fn read_history(&self, rseg: &Rseg, is_logged: bool) -> Vec<HistoryEntry> {
         let sys = &self.base.sys;
-        let mut entries = Vec::new();
+        let (mut entries, mut pages) = (Vec::new(), 0);
         rseg.logs_below(&sys.env, TrxNo(u64::MAX), &mut entries)
             .expect("a history");
         assert_eq!(rseg.history_len(), entries.len() as u64);
@@ -471,6 +474,11 @@ impl Run {
             let undone_unmark = |r: &Written| r.kind.is_unmark() && r.undone;
             assert_eq!(entry.undone_unmark, past.records.iter().any(undone_unmark));
             let span = sys.history_log(rseg, entry).expect("a log");
+            pages += match (entry.closes, entry.no < self.found_below) {
+                (false, _) => 0,
+                (true, true) => 1,
+                (true, false) => u64::from(span.pages),
+            };
             let found = self.read(rseg.space(), &span);
             let left = match past.is_cut {
                 true => found.len().min(past.records.len()),
@@ -478,6 +486,7 @@ impl Run {
             };
             assert_same(&found, &past.records[..left]);
         }
+        assert_eq!(rseg.closed_pages(), pages, "RSEG-8");
         entries
     }
 
@@ -514,6 +523,7 @@ impl Run {
     fn restart(&mut self) {
         let before: Vec<Open> = self.open.iter_mut().filter_map(Option::take).collect();
         let limit = self.next_id + 1;
+        self.found_below = TrxNo(limit);
         let (base, unfinished) = self.base.restart(&*self.disk, self.dir.path(), limit);
         let mut unfinished: Vec<Option<TrxUndo>> = unfinished.into_iter().map(Some).collect();
         let mut open = Vec::new();

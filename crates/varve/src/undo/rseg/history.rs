@@ -8,6 +8,8 @@
 //!   exclusively.
 //! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log
 //!   has reserved, and each such log reserves one when it is created.
+//! - **RSEG-8** `closed_pages` counts the pages that are given back with the logs of the queue: those of each
+//!   log that closes its page.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -120,6 +122,8 @@ pub(super) struct Queue {
     /// Entries from the tail on that nobody uses.
     pub room: u64,
     pub oldest: u64,
+    /// Entries of logs that close their page.
+    pub closed: u64,
     /// Pages with logs of the queue that none of them closes, and the number of the newest.
     pub open: HashMap<PageNo, TrxNo>,
 }
@@ -133,6 +137,7 @@ impl Queue {
             len: 0,
             room: 0,
             oldest: EMPTY,
+            closed: 0,
             open: HashMap::new(),
         };
         let (mut no, mut from) = (header.history_head, header.history_position);
@@ -163,6 +168,7 @@ impl Queue {
             for entry in entries {
                 ascending &= entry.no > newest && entry.is_sane();
                 newest = entry.no;
+                queue.closed += u64::from(entry.closes);
                 match entry.closes {
                     true => queue.open.remove(&entry.first),
                     false => queue.open.insert(entry.first, entry.no),
@@ -428,13 +434,14 @@ impl Rseg {
         }
     }
 
-    /// Appends a log to the history (RSEG-1: under the header's exclusive latch since before `no` was drawn).
+    /// Appends a log of so many pages to the history (RSEG-1: under the header's exclusive latch since before
+    /// `no` was drawn).
     pub(in crate::undo) fn append_history(
         &self,
         mtr: &mut Mtr<'_>,
         header: PageHandle,
         tail: &Tail,
-        entry: HistoryEntry,
+        (entry, pages): (HistoryEntry, u32),
     ) {
         if let Some(no) = tail.moved_to {
             put_u32(mtr, header, HISTORY_TAIL, no.0);
@@ -450,9 +457,21 @@ impl Rseg {
             },
         );
         put_u32(mtr, tail.page, ENTRY_COUNT, count + 1);
+        let pages = self.pages_of(&entry, pages);
+        self.closed_pages.fetch_add(pages, Ordering::Relaxed);
         self.history_len.fetch_add(1, Ordering::Relaxed);
         if self.oldest.load(Ordering::Relaxed) == EMPTY {
             self.oldest.store(entry.no.0, Ordering::Release);
+        }
+    }
+
+    /// How many pages purge gives back with a log, as `closed_pages` has counted them: of one that was found
+    /// when the segment was opened only the first, since its others were not looked for.
+    fn pages_of(&self, entry: &HistoryEntry, pages: u32) -> u64 {
+        match (entry.closes, entry.no < self.found_below) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => pages.into(),
         }
     }
 
@@ -536,10 +555,18 @@ impl Rseg {
         let taken = self.latch_oldest(env, &mut mtr, header, most as u32)?;
         let count = taken.count as usize;
         let (mut listed, mut chained) = (PageList::new(), SmallVec::<[_; CLOSED_PER_MTR]>::new());
+        let mut pages = 0;
         for log in logs[..count].iter().filter(|log| log.closes) {
             match log.one_page {
-                true => listed.push(log.first),
-                false => chained.push(self.latch_end(&mut mtr, log)?),
+                true => {
+                    listed.push(log.first);
+                    pages += self.pages_of(log, 1);
+                }
+                false => {
+                    let end = self.latch_end(&mut mtr, log)?;
+                    pages += self.pages_of(log, end.2);
+                    chained.push(end);
+                }
             }
         }
         listed.extend(taken.emptied());
@@ -551,7 +578,8 @@ impl Rseg {
         }
         // RSEG-5: not before this has its place in the log.
         mtr.commit_with(|_, _| self.oldest.store(oldest, Ordering::Release));
-        // Release: a thread that finds the history empty finds its pages left alone (RSEG-6).
+        self.closed_pages.fetch_sub(pages, Ordering::Relaxed);
+        // Release: a thread that finds the history empty finds its pages left alone (RSEG-6), and counted.
         self.history_len.fetch_sub(count as u64, Ordering::Release);
         Ok(count)
     }

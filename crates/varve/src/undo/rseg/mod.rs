@@ -154,6 +154,10 @@ pub struct Rseg {
     /// Held while the queue gets another page, so that two transactions do not both add one.
     grow: Mutex<()>,
     history_len: AtomicU64,
+    /// Pages that purge gives back with the logs of the history (`pages_of`). Relaxed: for people to look at.
+    closed_pages: AtomicU64,
+    /// Numbers of commits from before the segment was opened are below.
+    found_below: TrxNo,
     /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch, with Release:
     /// by what takes entries off when that has its place in the redo log. Read without it by purge as a hint
     /// (Relaxed), which then reads the entry itself under the latch, and by `is_purged` (Acquire).
@@ -248,6 +252,8 @@ impl Rseg {
             }),
             grow: Mutex::new(()),
             history_len: AtomicU64::new(queue.len),
+            closed_pages: AtomicU64::new(queue.closed),
+            found_below: TrxNo(id_limit),
             oldest: AtomicU64::new(queue.oldest),
             free_len: AtomicU32::new(header.free_len),
             commit_pins: Mutex::default(),
@@ -272,6 +278,18 @@ impl Rseg {
     /// Committed update undo logs in this segment that are not purged yet.
     pub fn history_len(&self) -> u64 {
         self.history_len.load(Ordering::Relaxed)
+    }
+
+    /// Pages of theirs that purge will give back (RSEG-8).
+    pub(super) fn closed_pages(&self) -> u64 {
+        self.closed_pages.load(Ordering::Relaxed)
+    }
+
+    /// Pages that they fill, those included that have room for further logs and are not in use.
+    pub(super) fn history_pages(&self) -> u64 {
+        let state = self.state.lock();
+        let open = (state.cached_update.iter()).filter(|page| !self.is_purged(page));
+        self.closed_pages() + open.count() as u64
     }
 
     /// TrxNo of the oldest log in the history, without a latch.
@@ -304,6 +322,7 @@ impl Rseg {
     /// empty, and the caller has `upkeep`. Notes how long its mutexes were held.
     pub(super) fn restart(&self, space: SpaceId, held: &Durations) {
         assert!(!self.is_active() && self.is_empty(), "RSEG-6");
+        assert_eq!(self.closed_pages(), 0, "RSEG-8: pages of no log");
         let mut fresh = RsegState {
             free_slots: (0..self.slot_count as u16).rev().collect(),
             ..RsegState::default()
