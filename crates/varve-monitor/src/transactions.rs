@@ -157,6 +157,7 @@ mod tests {
             lock_bytes: 0,
             waits: None,
             view: pinned.map(|(pinned_history, pinned_bytes)| ViewInfo {
+                pinned_undo_bytes: 0,
                 number: TrxNo(number),
                 sees_below: varve::TrxId(number),
                 in_history_store: pinned_bytes > 0,
