@@ -9,7 +9,7 @@ use varve::internals::page::{PageType, SlottedRef, page_type};
 use varve::internals::undo::{UndoKind, UndoRecord};
 use varve::{
     ColumnType, Database, FlushLog, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
-    PurgeOptions, Table, TableDef, Transaction,
+    PurgeOptions, PurgeState, Table, TableDef, Transaction,
 };
 use varve_sim::{SimDisk, sample};
 
@@ -206,6 +206,42 @@ fn behind_a_damaged_undo_record_nothing_is_purged() {
     assert!(report.errors.is_empty(), "{:?}", report.errors);
     assert_eq!((report.rows, report.deleted_rows), (0, ROWS as u64));
     db.crash();
+}
+
+/// While it catches up, which ends: when it will have.
+#[test]
+fn it_says_when_it_will_be_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, PurgeOptions::default());
+    let table = create(&db, "p/t", 1000);
+    assert!(db.wait_for_purge(WAIT));
+    let through = db.purge_standing().left;
+    assert_eq!(through, Some(Duration::ZERO));
+    // It may be through before anybody looks.
+    for rounds in 1.. {
+        let mut old = db.begin(Isolation::RepeatableRead);
+        old.take_snapshot();
+        for n in 0..10_000 * rounds {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            set_k(&mut trx, &table, n % 1000 * 2, n);
+            trx.commit().unwrap();
+        }
+        let stopped = db.purge_standing();
+        drop(old);
+        let mut said = Vec::new();
+        while db.purge_standing().history > 0 {
+            let standing = db.purge_standing();
+            let is_behind = standing.history > 1000;
+            said.extend(standing.left.filter(|_| is_behind));
+        }
+        if let Some(most) = said.iter().max() {
+            assert!(stopped.left.is_none() || stopped.state != PurgeState::Stopped);
+            assert!(*most > Duration::ZERO && *most < WAIT, "{said:?}");
+            break;
+        }
+        assert!(rounds < 10, "it has never said anything");
+    }
+    db.close().unwrap();
 }
 
 /// Several threads, one table: garbage and rows that are live again stand side by side, and external values
