@@ -250,6 +250,8 @@ typedef enum varve_phase {
   VARVE_PHASE_CHECK_RECORDS = 4,
   // Looks at leaves for statistics. Counts leaves.
   VARVE_PHASE_SAMPLE = 5,
+  // Takes back what was changed, if that is much. Counts undo records.
+  VARVE_PHASE_ROLL_BACK = 6,
 } varve_phase;
 
 // What keys with a NULL are to estimates.
@@ -942,6 +944,8 @@ typedef struct varve_transaction {
   uint64_t view;
   // Undo logs of committed transactions that purge can't remove before the view is closed, about.
   uint64_t pinned_history;
+  // The pages of undo that they fill, about.
+  uint64_t pinned_undo_bytes;
   // Versions in the history store that the view needs, and their bytes.
   uint64_t pinned_versions;
   uint64_t pinned_bytes;
@@ -1434,8 +1438,8 @@ enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_
 enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
 
 // From now on `told` is called by the session's own thread, within calls that take long: those about
-// redefinitions, which were prepared with this session, varve_load_finish, varve_table_check and
-// varve_table_analyze.
+// redefinitions, which were prepared with this session, varve_load_finish, varve_table_check,
+// varve_table_analyze, and those that roll back.
 // `context` stays until the session is closed.
 void varve_txn_set_watch(const struct varve_txn *txn, varve_watch_fn told, void *context);
 

@@ -56,6 +56,8 @@ pub(super) struct Cascade<'a> {
     pub updated: Option<&'a Updated<'a>>,
     /// The row that gets another primary key: its entries are gone, and made anew one after the other.
     moved: Option<&'a RowRef<'a>>,
+    /// The row that gets other values in its place: its entries follow one after the other.
+    changed: Option<&'a RowRef<'a>>,
 }
 
 /// A table one of whose rows is being updated, and those above it.
@@ -68,6 +70,11 @@ impl<'a> Cascade<'a> {
     pub fn moving(self, old: &'a RowRef<'a>) -> Cascade<'a> {
         let moved = Some(old);
         Cascade { moved, ..self }
+    }
+
+    pub fn changing(self, old: &'a RowRef<'a>) -> Cascade<'a> {
+        let changed = Some(old);
+        Cascade { changed, ..self }
     }
 
     pub fn comes_from(&self, table: &OpenTable, number: usize) -> bool {
@@ -104,10 +111,12 @@ pub(super) fn check_parents(
         // It is its own parent, whose entry may be made later on.
         let is_own_parent =
             |old| own_reference(table, number, old, values) == Some(OwnReference::Stays);
+        let finds_itself = |old| has_wanted_entry(table, number, old, values);
         if own.index != index
             || table.def.foreign_keys[number].kept
             || by.comes_from(table, number)
             || by.moved.is_some_and(is_own_parent)
+            || by.changed.is_some_and(finds_itself)
         {
             continue;
         }
@@ -117,6 +126,28 @@ pub(super) fn check_parents(
         }
     }
     Ok(())
+}
+
+/// Whether a row that is getting `values` was its own parent by this foreign key already. Its entry says so
+/// until it follows, which comes after that of the foreign key, but a search passes over an entry that says
+/// something else than its row.
+fn has_wanted_entry(
+    table: &OpenTable,
+    number: usize,
+    old: &RowRef<'_>,
+    values: &[Datum<'_>],
+) -> bool {
+    let key = &table.links.keys()[number];
+    if key.parent != table.def.name {
+        return false;
+    }
+    let Ok((parent_columns, parent_index)) = table.def.parent_index(key, &table.def) else {
+        return false;
+    };
+    let own = &table.foreign[number];
+    let mut ends = own.columns.iter().zip(&parent_columns);
+    parent_index >= own.index
+        && ends.all(|(&own, &its)| values[own].is_some() && values[own] == old.get(its))
 }
 
 /// A row of the past that comes back needs its parents again, whichever of its entries stay.

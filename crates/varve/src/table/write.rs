@@ -621,12 +621,13 @@ pub(super) fn update_row_by(
             return Ok(());
         }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
-        check_parents_again(trx, table, &old, values, by)?;
+        let changing = by.changing(&old);
+        check_parents_again(trx, table, &old, values, changing)?;
         let clustered = &table.clustered.codec;
         for (number, index) in (1..).zip(&table.secondary) {
             let has_other_key = !index.codec.same_columns(&old, values);
             if has_other_key {
-                check_parents(trx, table, number, values, by)?;
+                check_parents(trx, table, number, values, changing)?;
             }
             if has_other_key
                 || (index.has_clustered_texts() && !clustered.same_columns(&old, values))
