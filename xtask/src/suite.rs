@@ -99,7 +99,14 @@ const SLOW: [Step; 13] = [
             "--repeat=1",
         ];
         let cascade = ["cascade", "--children=1000", "--repeat=1"];
-        smallest_benchmarks(workspace, &[&tpcc, &cascade])
+        let monitor = [
+            "monitor",
+            "--workload=oltp_read_write",
+            "--pairs=1",
+            "--window=1",
+            "--rows=1000",
+        ];
+        smallest_benchmarks(workspace, &[&tpcc, &cascade, &monitor])
     }),
     ("killed processes", |workspace| {
         killed(workspace, &["--rounds=4"])

@@ -16,6 +16,7 @@ mod load;
 mod long_reader;
 mod memcached;
 mod memory;
+mod monitor;
 mod multi_table;
 mod oltp;
 mod origin;
@@ -98,6 +99,8 @@ enum BenchTask {
     Instructions(instructions::InstructionsArgs),
     /// Gets and sets of `varve serve` beside memcached and SQL
     Memcached(memcached::MemcachedArgs),
+    /// What being watched costs: the monitor and SHOW ENGINE VARVE STATUS asked each second, or left alone
+    Monitor(monitor::MonitorArgs),
     /// What a start costs with few tables and with many, and what memory these take
     Dictionary(dictionary::DictionaryArgs),
 }
@@ -132,6 +135,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
         BenchTask::Memcached(args) => memcached::run(workspace, args),
+        BenchTask::Monitor(args) => monitor::run(workspace, args),
         BenchTask::Dictionary(args) => dictionary::run(workspace, args),
     }
 }
