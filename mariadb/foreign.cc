@@ -540,34 +540,50 @@ std::string constraint_text(THD *thd, const Told_key &key)
   return text;
 }
 
-std::string last_constraint(THD *thd)
+Constraint_words last_constraint(THD *thd)
 {
   const std::string name= varve_last_error_constraint(), child= varve_last_error_child();
   varve_table *table;
   if (varve_table_open(db, child.c_str(), &table))
     return {};
-  std::string text;
+  Constraint_words words;
   for (const Told_key &key : foreign_keys_of(table))
     if (key.name == name)
-      text= quoted_table(thd, child) + ", " + constraint_text(thd, key);
+      words= {quoted_table(thd, child), constraint_text(thd, key)};
   varve_table_close(table);
-  return text;
+  return words;
 }
 
 static std::mutex latest_error_mutex;
 static std::string latest_error;
 
-void note_foreign_error(THD *thd, const std::string &what)
+static void note_latest(THD *thd, const std::string &what, const std::string &text)
 {
   char when[32];
   const time_t now= time(nullptr);
   struct tm local;
   strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", localtime_r(&now, &local));
-  const std::string statement(thd->query(), std::min<size_t>(thd->query_length(), 300));
   if (Session *session= Session::known(thd))
     session->note_foreign_error(thd, what);
   const std::lock_guard<std::mutex> alone(latest_error_mutex);
-  latest_error= std::string(when) + " thread " + std::to_string(thd->thread_id) + ": " + statement + '\n' + what + '\n';
+  latest_error= when + text + what + '\n';
+}
+
+static constexpr size_t MOST_OF_FAILED= 300;  // bytes of the statement
+
+void note_foreign_error(THD *thd, const std::string &what)
+{
+  const std::string statement(thd->query(), std::min<size_t>(thd->query_length(), MOST_OF_FAILED));
+  note_latest(thd, what, " thread " + std::to_string(thd->thread_id) + ": " + statement + '\n');
+}
+
+// Programs that read InnoDB's lines look for these.
+void note_refused_row(THD *thd, const std::string &what, const Constraint_words &words)
+{
+  char connection[2 * MOST_OF_FAILED];
+  thd_get_error_context_description(thd, connection, sizeof connection, MOST_OF_FAILED);
+  note_latest(thd, what, std::string(" Transaction:\n") + connection + "\nForeign key constraint fails for table " +
+                         words.table + ":\n,\n  " + words.constraint + '\n');
 }
 
 std::string latest_foreign_error()

@@ -115,14 +115,22 @@ std::vector<Told_key> foreign_keys_to(const varve_table *table);
 // The foreign key in SQL, as SHOW CREATE TABLE has it.
 std::string constraint_text(THD *thd, const Told_key &key);
 
-// The constraint that this thread's last engine error was about, with its table, as InnoDB words it.
-std::string last_constraint(THD *thd);
+// A constraint and its table, as InnoDB words them.
+struct Constraint_words
+{
+  std::string table, constraint;
+};
+
+// Those that this thread's last engine error was about; empty if the table can't be opened.
+Constraint_words last_constraint(THD *thd);
 
 // The child and its index that it was about: "table/index".
 std::string last_child_index();
 
 // The last error about a foreign key of all connections, for SHOW ENGINE VARVE STATUS; empty: none yet.
 void note_foreign_error(THD *thd, const std::string &what);
+// The same of a row that was refused.
+void note_refused_row(THD *thd, const std::string &what, const Constraint_words &words);
 std::string latest_foreign_error();
 
 // Whether an index begins with these columns, or with beginnings of them.

@@ -142,8 +142,11 @@ int ha_varve::failed(varve_code code)
   else if (code == VARVE_NO_REFERENCED_ROW || code == VARVE_ROW_IS_REFERENCED ||
            code == VARVE_CASCADE_TOO_DEEP)
   {
-    note_foreign_error(ha_thd(), varve_last_error());
-    m_failure_words= last_constraint(ha_thd());
+    const std::string what= varve_last_error();
+    const Constraint_words words= last_constraint(ha_thd());
+    note_refused_row(ha_thd(), what, words);
+    if (!words.table.empty())
+      m_failure_words= words.table + ", " + words.constraint;
   }
   else if (code == VARVE_FOREIGN_DUPLICATE_KEY)
     m_failure_words= last_child_index();

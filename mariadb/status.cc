@@ -41,7 +41,8 @@ const char *section_title(const char *subsystem)
 {
   static const char *const titles[][2]= {
     {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"history", "HISTORY STORE COUNTERS"},
-    {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"}, {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"}, {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"}};
+    {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"}, {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"}, {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"},
+    {"latch", "LATCHES"}, {"recovery", "RECOVERY COUNTERS"}, {"dictionary", "DICTIONARY"}};
   for (const auto &[name, title] : titles)
     if (!strcmp(name, subsystem))
       return title;
@@ -75,6 +76,18 @@ void collect_text(void *context, const char *text)
 void add_section(std::string *text, const std::string &title, const std::string &lines)
 {
   *text+= "------------\n" + title + "\n------------\n" + lines;
+}
+
+// When it was, as InnoDB writes it; empty if there was none.
+std::string deadlock_time()
+{
+  uint64_t seconds= 0;
+  if (varve_db_last_deadlock(db, &seconds) || !seconds)
+    return {};
+  char line[32];
+  const time_t when= time_t(seconds);
+  struct tm local;
+  return {line, strftime(line, sizeof line, "%Y-%m-%d %H:%M:%S\n", localtime_r(&when, &local))};
 }
 
 // In InnoDB's words, with its time.
@@ -141,12 +154,13 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   Session_texts connections(told_connections());
   varve_db_report(db, tell_session, &connections, collect_text, &report);
   for (size_t i= 0; i + 1 < report.size(); i+= 2)
-    add_section(&text, report[i], report[i + 1]);
+    add_section(&text, report[i], (report[i] == "LATEST DETECTED DEADLOCK" ? deadlock_time() : "") + report[i + 1]);
   const std::string foreign= latest_foreign_error();
   if (!foreign.empty())
     add_section(&text, "LATEST FOREIGN KEY ERROR", foreign);
   for (const Section &section : sections)
     add_section(&text, section.title, section.lines);
+  text+= "---------------------------\nEND OF VARVE MONITOR OUTPUT\n===========================\n";
   const LEX_CSTRING *engine= hton_name(hton);
   return print(thd, engine->str, engine->length, "", 0, text.c_str(), text.size());
 }

@@ -1660,6 +1660,9 @@ enum varve_code varve_db_report(const struct varve_db *db,
                                 varve_text_fn each,
                                 void *context);
 
+// When the last deadlock was found that the report tells, in seconds since 1970; 0: there was none.
+enum varve_code varve_db_last_deadlock(const struct varve_db *db, uint64_t *out);
+
 // Has the reports of deadlocks say what the sessions of their members were doing. To be called by who got
 // VARVE_DEADLOCK, before it rolls back: until then the others wait for it. `each` gets those reports, of the
 // newest 64 deadlocks if nobody has asked for long; NULL: nobody wants them.

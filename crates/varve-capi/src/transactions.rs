@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use varve::{Isolation, LockInfo, SessionText, Transaction, TransactionInfo, TransactionState};
 
@@ -291,6 +291,20 @@ pub unsafe extern "C" fn varve_db_report(
                 tell(each, context, &lines);
             }
         }
+        Ok(VARVE_OK)
+    })
+}
+
+/// When the last deadlock was found that the report tells, in seconds since 1970; 0: there was none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_last_deadlock(db: *const varve_db, out: *mut u64) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        let since_1970 = |when: SystemTime| when.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let when = db.0.last_deadlock().and_then(since_1970);
+        // SAFETY: CAPI-2.
+        unsafe { out.write(when.unwrap_or_default().as_secs()) };
         Ok(VARVE_OK)
     })
 }

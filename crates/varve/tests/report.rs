@@ -277,18 +277,18 @@ fn waits_deadlocks_and_old_views_are_told_by_name() {
     };
     assert!(
         first.starts_with(&format!(
-            "1) TRANSACTION:\nTRANSACTION {light_id}, ACTIVE\nLOCK WAIT 2 changes and locks\n"
+            "1) TRANSACTION:\nTRANSACTION {light_id}, ACTIVE\nLOCK WAIT 2 lock struct(s), heap size 100, 1 row lock(s), undo log entries 1\n"
         )),
         "{deadlock}"
     );
     assert!(
         second.starts_with(&format!(
-            "2) TRANSACTION:\nTRANSACTION {heavy_id}, ACTIVE\nLOCK WAIT 6 changes and locks\n"
+            "2) TRANSACTION:\nTRANSACTION {heavy_id}, ACTIVE\nLOCK WAIT 4 lock struct(s), heap size 300, 3 row lock(s), undo log entries 3\n"
         )),
         "{deadlock}"
     );
     assert!(
-        second.ends_with("key 0\n\n*** WE ROLL BACK TRANSACTION (1)\n"),
+        second.ends_with("key 0 waiting\n\n*** WE ROLL BACK TRANSACTION (1)\n"),
         "{deadlock}"
     );
     let oldest = lines(&db, "OLDEST VIEW AND TRANSACTION");

@@ -365,7 +365,7 @@ fn a_deadlock_is_described_once_by_who_knows_the_sessions() {
         .unwrap();
     for part in [
         ", ACTIVE 4 sec updating\n",
-        "changes and locks\nstatement of 4\n",
+        "1 row lock(s), undo log entries 3\nstatement of 4\n",
         "statement of 3\n",
         "WE ROLL BACK TRANSACTION (1)",
     ] {

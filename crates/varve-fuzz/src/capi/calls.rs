@@ -289,6 +289,7 @@ impl Session<'_, '_> {
                 each,
                 null_mut(),
             ));
+            ok(varve_db_last_deadlock(self.db, &mut 0));
             varve_db_report(self.db, session, null_mut(), text, null_mut())
         }
     }

@@ -1,6 +1,6 @@
 //! What `SHOW ENGINE VARVE STATUS` says beside counters: the last deadlock, who waits for whom, how far purge
-//! is and what keeps it from going on, and each transaction. In InnoDB's words where it has some. For people:
-//! nothing but a test that looks for words should read it.
+//! is and what keeps it from going on, and each transaction. For people, but in InnoDB's words where it has
+//! some, so that programs that read InnoDB's text find in it what they look for; nothing else should read it.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
@@ -110,12 +110,15 @@ fn buffer_pool(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::R
     )?;
     writeln!(
         out,
-        "Pages read {}, created {}, written {}, evicted {}; {} waits for a free page",
+        "Pages read {}, created {}, written {}",
         stats.loads.saturating_sub(stats.creates),
         stats.creates,
-        stats.writes,
-        stats.evictions,
-        stats.free_waits
+        stats.writes
+    )?;
+    writeln!(
+        out,
+        "Pages evicted {}; {} waits for a free page",
+        stats.evictions, stats.free_waits
     )?;
     let written = [
         ("adaptive", &flushed.adaptive),
@@ -152,7 +155,8 @@ fn members(out: &mut String, core: &Core, deadlock: &DeadlockReport) -> fmt::Res
     for (n, member) in deadlock.members.iter().enumerate() {
         let DeadlockMember {
             owner,
-            weight,
+            changes,
+            locks,
             wants,
             session,
             ..
@@ -164,11 +168,12 @@ fn members(out: &mut String, core: &Core, deadlock: &DeadlockReport) -> fmt::Res
             transactions::number_of(owner)
         )?;
         let session = write_active(out, session.clone())?;
-        writeln!(out, "LOCK WAIT {weight} changes and locks")?;
+        write!(out, "LOCK WAIT ")?;
+        write_locks(out, locks.count(), locks.bytes, locks.records, *changes)?;
         write!(out, "{}", session.after)?;
         writeln!(out, "*** WAITING FOR THIS LOCK TO BE GRANTED:")?;
         let lock = transactions::lock_info(core, &tables, owner, &wants.target, wants.mode);
-        writeln!(out, "{}\n", Lock(&lock))?;
+        writeln!(out, "{} waiting\n", Lock(&lock))?;
     }
     match deadlock.members.iter().position(|member| member.victim) {
         Some(victim) => writeln!(out, "*** WE ROLL BACK TRANSACTION ({})", victim + 1),
@@ -378,19 +383,23 @@ fn transaction(
         TransactionState::RollingBack => write!(out, "ROLLING BACK ")?,
         TransactionState::Running | TransactionState::Committing => {}
     }
-    write!(
-        out,
-        "{} lock struct(s), heap size {}, {} row lock(s)",
-        trx.locks, trx.lock_bytes, trx.rows_locked
-    )?;
-    match trx.changes {
-        0 => writeln!(out)?,
-        changes => writeln!(out, ", undo log entries {changes}")?,
-    }
+    write_locks(out, trx.locks, trx.lock_bytes, trx.rows_locked, trx.changes)?;
     write!(out, "{}", session.after)?;
     trx.view
         .as_ref()
         .map_or(Ok(()), |view| write_view(out, view))
+}
+
+/// Programs read this line.
+fn write_locks(out: &mut String, locks: u64, bytes: u64, rows: u64, changes: u64) -> fmt::Result {
+    write!(
+        out,
+        "{locks} lock struct(s), heap size {bytes}, {rows} row lock(s)"
+    )?;
+    match changes {
+        0 => writeln!(out),
+        changes => writeln!(out, ", undo log entries {changes}"),
+    }
 }
 
 /// Ends the line about a transaction's state, and writes what comes before that about its locks.
@@ -450,7 +459,8 @@ impl fmt::Display for Trx<'_> {
     }
 }
 
-/// A lock, about as InnoDB writes it: keys are locked here, not places on pages.
+/// A lock, about as InnoDB writes it: keys are locked here, not places on pages. Programs that read InnoDB's
+/// lines look for a page all the same, and find nothing without one.
 struct Lock<'a>(&'a LockInfo);
 
 impl fmt::Display for Lock<'_> {
@@ -471,7 +481,7 @@ impl fmt::Display for Lock<'_> {
         };
         write!(
             f,
-            "RECORD LOCKS space id {space} index {index} of table `{table}` trx id {} lock_mode {mode} {what}, key {key}",
+            "RECORD LOCKS space id {space} page no 0 n bits 0 index {index} of table `{table}` trx id {} lock_mode {mode} {what}, key {key}",
             lock.transaction
         )
     }

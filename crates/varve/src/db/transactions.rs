@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::{IndexId, SpaceId, TrxId, TrxNo, fnv1a};
 use crate::catalog::OpenTable;
@@ -122,6 +122,11 @@ impl Database {
         let core = &self.inner.core;
         let reports = core.locks.describe_deadlocks(session).into_iter();
         reports.map(|report| report::of_deadlock(core, &report))
+    }
+
+    /// When the last deadlock was found that the report tells.
+    pub fn last_deadlock(&self) -> Option<SystemTime> {
+        self.inner.core.locks.last_deadlock()
     }
 
     /// Whether deadlocks are looked for when a wait for a lock begins; they are unless this says otherwise.

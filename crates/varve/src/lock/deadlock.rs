@@ -41,7 +41,8 @@ use std::time::{Instant, SystemTime};
 use super::manager::LockSys;
 use super::mode::TableMode;
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
-use super::shown::LockOwner;
+use super::shard::LOCK_BYTES;
+use super::shown::{LockAmount, LockOwner};
 use super::status::{DeadlockMember, DeadlockReport};
 use crate::base::IndexId;
 
@@ -213,9 +214,11 @@ impl LockSys {
     fn report(&self, graph: &Graph, cycle: &[OwnerKey], victim: OwnerKey) -> DeadlockReport {
         let members = cycle.iter().filter_map(|key| {
             let wait = graph.waits.get(key)?;
+            let changes = wait.owner.changes.load(Ordering::Relaxed);
             Some(DeadlockMember {
                 owner: LockOwner::of(&wait.owner),
-                weight: wait.owner.weight.load(Ordering::Relaxed),
+                changes,
+                locks: locks_by_weight(&wait.owner, changes),
                 wants: self.describe(&wait.wanted),
                 victim: *key == victim,
                 session: None,
@@ -238,6 +241,19 @@ fn path(came_from: &HashMap<OwnerKey, OwnerKey>, start: OwnerKey, last: OwnerKey
     }
     members.reverse();
     members
+}
+
+/// What an owner that waits has locked: its weight is `changes` and the locks that it got itself.
+fn locks_by_weight(owner: &Owner, changes: u64) -> LockAmount {
+    let weight = owner.weight.load(Ordering::Relaxed);
+    let shared = owner.shared.lock();
+    let records = weight.saturating_sub(changes) + shared.adopted.len() as u64;
+    LockAmount {
+        records,
+        tables: shared.intents.len() as u64,
+        gaps: 0,
+        bytes: records * LOCK_BYTES as u64,
+    }
 }
 
 /// The owner with the least to undo, of those that are not spared if there are some; among equals the one

@@ -8,7 +8,7 @@ use super::deadlock::Wanted;
 use super::manager::{LockManager, LockSys};
 use super::mode::TableMode;
 use super::shard::Target;
-use super::shown::LockOwner;
+use super::shown::{LockAmount, LockOwner};
 use crate::base::{IndexId, TableId};
 
 /// Touched only by requests that wait.
@@ -116,7 +116,11 @@ pub struct SessionText {
 #[derive(Clone, Debug)]
 pub struct DeadlockMember {
     pub owner: LockOwner,
-    pub weight: u64,
+    /// Undo records that it had written.
+    pub changes: u64,
+    /// What it had locked, about: gaps are not counted, and tables whose locks others dispute are counted as
+    /// records. All of it would take the mutexes of the whole lock table.
+    pub locks: LockAmount,
     pub wants: LockDescription,
     /// It was told to roll back.
     pub victim: bool,
@@ -180,6 +184,12 @@ impl LockManager {
             last.clone_from(report);
         }
         reports
+    }
+
+    /// When the last deadlock was found.
+    pub fn last_deadlock(&self) -> Option<SystemTime> {
+        let graph = self.inner.graph.lock();
+        graph.last_deadlock.as_ref().map(|report| report.when)
     }
 
     /// Whether deadlocks are looked for (DEAD-5).
