@@ -1,6 +1,6 @@
 //! A shop under load, with a monitor: writers whose load comes and goes, one connection that waits for
-//! another every few seconds, and a reader that somebody has forgotten. Everything is in a temporary
-//! directory.
+//! another every few seconds, a reader that somebody has forgotten, and undo tablespaces that are truncated.
+//! Everything is in a temporary directory.
 //!
 //! ```text
 //! cargo run --release -p varve-monitor --example shop [SECONDS [STATEMENT]]
@@ -26,6 +26,8 @@ use varve_monitor::{Monitor, MonitorOptions, Session};
 const ITEMS: i64 = 40_000;
 /// For so long purge waits for the reader.
 const STORE_DELAY: Duration = Duration::from_secs(25);
+/// So often an undo tablespace is truncated.
+const TRUNCATION_EVERY: Duration = Duration::from_secs(60);
 
 struct Shop {
     db: Database,
@@ -122,6 +124,7 @@ fn main() -> Result<()> {
             scope.spawn(move || reserve(shop, 31)),
             scope.spawn(move || restock(shop, 32)),
             scope.spawn(move || forget(shop, 10, until_forgotten, statement)),
+            scope.spawn(move || truncate(shop)),
         ];
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         shop.is_closed.store(true, Ordering::Relaxed);
@@ -297,4 +300,19 @@ fn forget(shop: &Shop, session: u64, after: Duration, statement: &str) -> Result
         shop.sleep(Duration::from_secs(1));
     }
     trx.commit()
+}
+
+/// Has one undo tablespace truncated after the other: they stay too small here to be so by themselves. While
+/// purge waits for the forgotten reader, that waits, too.
+fn truncate(shop: &Shop) -> Result<()> {
+    let mut numbers = [1, 2].into_iter().cycle();
+    while shop.is_open() {
+        let begun = Instant::now();
+        // The monitor tells of those that come after its first sample.
+        shop.sleep(Duration::from_secs(5));
+        let number = numbers.next().expect("they have no end");
+        while shop.is_open() && !shop.db.truncate_undo(number, TRUNCATION_EVERY)? {}
+        shop.sleep(TRUNCATION_EVERY.saturating_sub(begun.elapsed()));
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
-"""The monitor's page in headless Chromium: numbers move, plots draw, keys work, texts from data stay text, the page
-fits a phone, and neither the console nor the network has anything to complain about. Takes pictures.
+"""The monitor's page in headless Chromium: numbers move, plots draw, keys and dragging work, truncations of undo
+tablespaces are marked, texts from data stay text, what is exported can be read, the page fits a phone, and neither
+the console nor the network has anything to complain about. Takes pictures.
 
     browser.py CHROMIUM URL STATEMENT PICTURES
 
@@ -105,6 +106,15 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **more)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
 
+    def drag(self, begin, end):
+        """With the left button, from one place of the window to another."""
+        left = {"button": "left", "clickCount": 1}
+        middle = [(a + b) / 2 for a, b in zip(begin, end)]
+        for kind, (x, y), more in [("mouseMoved", begin, {}), ("mousePressed", begin, left),
+                                   ("mouseMoved", middle, {"buttons": 1}), ("mouseMoved", end, {"buttons": 1}),
+                                   ("mouseReleased", end, left)]:
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
     def look(self, width, height, ratio, scheme):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=ratio,
                   mobile=width < 600)
@@ -131,18 +141,29 @@ def check_numbers(page):
     page.until("somebody waits for a lock", WAITS)
 
 
-# How many pixels of each plot have the colour of one of its series. Nothing else is drawn in these.
-DRAWN = """cards.map((card) => {
-  const canvas = card.u.ctx.canvas, pixels = card.u.ctx.getImageData(0, 0, canvas.width, canvas.height).data;
-  const colors = card.plot.series.map(([, name]) => color(name).match(/[0-9a-f]{2}/gi).map((hex) => parseInt(hex, 16)));
+# How many pixels of a part of a picture have one of these colours. Of a copy: Chromium complains about canvases
+# that are read again and again.
+COUNT_PIXELS = """window.countPixels = (picture, names, left, top, right, bottom) => {
+  const width = Math.round(right - left), height = Math.round(bottom - top);
+  const ctx = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  ctx.drawImage(picture, left, top, width, height, 0, 0, width, height);
+  const pixels = ctx.getImageData(0, 0, width, height).data;
+  const colors = names.map((name) => color(name).match(/[0-9a-f]{2}/gi).map((hex) => parseInt(hex, 16)));
   const isNear = (n) => (rgb) => rgb.every((part, at) => Math.abs(pixels[n + at] - part) < 6);
   let found = 0;
   for (let n = 0; n < pixels.length; n += 4) if (pixels[n + 3] > 200 && colors.some(isNear(n))) found++;
-  return [card.plot.title, found];
+  return found;
+}, true"""
+
+# Of each plot, those in the colour of one of its series. Nothing else is drawn in these.
+DRAWN = """cards.map((card) => {
+  const { canvas } = card.u.ctx, names = card.plot.series.map(([, name]) => name);
+  return [card.plot.title, countPixels(canvas, names, 0, 0, canvas.width, canvas.height)];
 })"""
 
 
 def check_plots(page):
+    page.value(COUNT_PIXELS)
     # A few samples in five minutes are hardly a pixel.
     page.value("showInterval(samples.newest.time - 8, samples.newest.time)")
     begun = time.monotonic()
@@ -161,13 +182,16 @@ def check_keys(page):
     for key, minutes in [("3", "60"), ("2", "15"), ("1", "5")]:
         page.press(key)
         assert page.value(pressed) == minutes, f"key {key}"
+    # It does not become wider than the samples go back, nor narrower than five seconds.
+    page.until("there are samples enough for zooming", "samples.newest.time - samples.times[0] > 25")
     page.press("3")
-    width = "interval()[1] - interval()[0]"
-    page.press("+")
-    near = page.value(width)
-    page.press("-")
-    assert page.value(width) >= near, "key -"
-    page.press("+")
+    widths = [page.value(WIDTH)]
+    for key in "++-":
+        page.press(key)
+        widths.append(page.value(WIDTH))
+    whole, near, nearer, wider = widths
+    assert whole > near > nearer, f"key +: {widths}"
+    assert wider > nearer, f"key -: {widths}"
     begin = page.value("interval()[0]")
     page.press("ArrowRight")
     page.press("ArrowLeft")
@@ -180,6 +204,37 @@ def check_keys(page):
     assert page.value("byId('pause').ariaPressed") == "true", "key p"
     page.press("p")
     page.press("1")
+
+
+WIDTH = "interval()[1] - interval()[0]"
+
+# Where a part of a plot's width is in the window, and which time that is.
+PLACE = """((card, part) => {
+  const { left, top, width, height } = card.u.over.getBoundingClientRect();
+  const x = Math.round(left + part * width);
+  return [x, top + height / 2, card.u.posToVal(x - left, "x")];
+})(cards[%d], %f)"""
+
+
+def check_dragging(page):
+    """What one drags over is shown, in all plots: from left to right in the first, and back in another."""
+    page.until("there are samples enough for dragging", "samples.newest.time - samples.times[0] > 25")
+    for card, begin, end in [(0, 0.25, 0.75), (4, 0.9, 0.2)]:
+        page.value("showInterval(samples.newest.time - 24, samples.newest.time)")
+        # A plot is drawn when the browser comes to it.
+        page.until("it is drawn", f"Math.abs(cards[{card}].u.scales.x.max - interval()[1]) < 0.01")
+        page.value(f"cards[{card}].place.scrollIntoView({{ block: 'center' }})")
+        (x, y, a), (to_x, to_y, b) = [page.value(PLACE % (card, part)) for part in (begin, end)]
+        page.drag((x, y), (to_x, to_y))
+        wanted = sorted([a, b])
+        same = "([from, to]) => Math.abs(from - %f) < 0.2 && Math.abs(to - %f) < 0.2" % tuple(wanted)
+        got = page.value("interval()")
+        assert page.value(f"({same})(interval())"), f"dragged over {wanted}, which shows {got}"
+        page.until("all plots show what was dragged over",
+                   f"cards.every(({{ u }}) => ({same})([u.scales.x.min, u.scales.x.max]) && u.select.width === 0)")
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
+    page.value("document.activeElement.blur(), scrollTo(0, 0)")
+    page.press("Escape")
 
 
 # Everything that can be reached with the tabulator, in order, and whether one sees where one is.
@@ -231,12 +286,65 @@ def check_colours(page):
             assert contrast >= 4.5, f"{scheme}: {name} has a contrast of {contrast:.1f}"
 
 
+# A truncation, in the plot that shows them: pixels in its colour where its triangle and its line should be, and
+# elsewhere, and how many are told beside it.
+EVENT = """(() => {
+  const card = cards.find((card) => card.events.length), { ctx, bbox } = card.u, { width, height } = ctx.canvas;
+  const x = Math.round(card.u.valToPos(truncated, "x", true)), size = 4 * devicePixelRatio, below = bbox.top + 2 * size;
+  const count = (left, top, right, bottom) => countPixels(ctx.canvas, ["--s5"], left, top, right, bottom);
+  return { title: card.plot.title, told: Number(card.eventValue.textContent),
+    triangle: count(x - size, bbox.top, x + size, below), line: count(x - 2, below, x + 2, height),
+    elsewhere: count(0, 0, x - size, height) + count(x + size, 0, width, height) };
+})()"""
+
+
+def check_events(page):
+    """A truncation of an undo tablespace has a triangle and a line where it was, in the plot of their sizes."""
+    page.until("an undo tablespace is truncated", "cards.some((card) => card.events.length)")
+    # Nothing else of that colour is there, and no other truncation. Of twice the size a line is not blurred.
+    page.look(1440, 900, 2, "light")
+    page.value("window.truncated = cards.find((card) => card.events.length).events.at(-1)[0], true")
+    page.value("showInterval(truncated - 4, truncated + 4)")
+    begun = time.monotonic()
+    while not is_drawn(event := page.value(EVENT)):
+        assert time.monotonic() - begun < PATIENCE, f"a truncation is not drawn, or not where it was: {event}"
+        time.sleep(0.1)
+    page.press("Escape")
+
+
+def is_drawn(event):
+    right = event["title"] == "Undo tablespaces" and event["told"] == 1
+    return right and event["triangle"] > 50 and event["line"] > 100 and event["elsewhere"] == 0
+
+
+# A picture's size, how many colours there are in it, and the plots of which it has no line.
+DECODED = """(async () => {
+  const picture = await createImageBitmap(pictures[0]), { width, height } = picture;
+  const canvas = new OffscreenCanvas(width, height), ctx = canvas.getContext("2d");
+  ctx.drawImage(picture, 0, 0);
+  const colors = new Set(new Uint32Array(ctx.getImageData(0, 0, width, height).data.buffer)).size;
+  const across = width / 3, down = height / Math.ceil(cards.length / 3), head = 48 * devicePixelRatio;
+  const missing = cards.filter((card, n) => {
+    const left = (n % 3) * across, top = Math.floor(n / 3) * down, names = card.plot.series.map(([, name]) => name);
+    return countPixels(canvas, names, left, top + head, left + across, top + down) <= 20;
+  });
+  return { width, height, colors, missing: missing.map((card) => card.plot.title) };
+})()"""
+
+
 def check_exports(page):
     page.value("window.saved = []; HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href]); }; true")
+    page.value("""window.pictures = []; ((original) => {
+      URL.createObjectURL = (blob) => { pictures.push(blob); return original.call(URL, blob); };
+    })(URL.createObjectURL); showInterval(samples.newest.time - 8, samples.newest.time)""")
+    page.until("that is drawn", "cards.every(({ u }) => Math.abs(u.scales.x.max - interval()[1]) < 0.01)")
     page.value("byId('png').click(), byId('csv').click(), true")
     page.until("both are there", "saved.length === 2")
     saved = {name.rsplit(".", 1)[1]: url for name, url in page.value("saved")}
     assert saved["png"].startswith("blob:"), saved
+    picture = page.value(DECODED)
+    assert picture["width"] >= 1000 and picture["height"] >= 700, f"the picture is too small: {picture}"
+    assert picture["colors"] > 10 and not picture["missing"], f"the picture is empty: {picture}"
     lines = page.value(f"fetch({json.dumps(saved['csv'])}).then((a) => a.text()).then((t) => t.split('\\n').length)")
     assert lines > 5, f"the CSV file has {lines} lines"
 
@@ -284,10 +392,14 @@ def main():
         check_plots(page)
         check_keys(page)
         check_focus(page)
+        # A click moves the place from which the tabulator goes on.
+        check_dragging(page)
         check_statement(page, statement)
         check_colours(page)
         take_pictures(page, folder)
+        page.look(1440, 900, 1, "light")
         check_exports(page)
+        check_events(page)
         assert not page.complaints, "\n".join(page.complaints)
     finally:
         page.close()
