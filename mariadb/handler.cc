@@ -144,9 +144,13 @@ int ha_varve::failed(varve_code code)
   {
     const std::string what= varve_last_error();
     const Constraint_words words= last_constraint(ha_thd());
-    note_refused_row(ha_thd(), what, words);
-    if (!words.table.empty())
+    if (words.table.empty())
+      note_foreign_error(ha_thd(), what);
+    else
+    {
+      note_refused_row(ha_thd(), what, words);
       m_failure_words= words.table + ", " + words.constraint;
+    }
   }
   else if (code == VARVE_FOREIGN_DUPLICATE_KEY)
     m_failure_words= last_child_index();

@@ -37,6 +37,8 @@ private:
 
   THD *const m_thd;
   const Work m_work;
+  // Of the statement that this is part of: one that alters a table may roll back.
+  Progress_report *m_outer= nullptr;
   const uint m_stages;
   // The server does not count stages.
   const bool m_is_own;

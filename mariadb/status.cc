@@ -41,7 +41,8 @@ const char *section_title(const char *subsystem)
 {
   static const char *const titles[][2]= {
     {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"history", "HISTORY STORE COUNTERS"},
-    {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"}, {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"}, {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"},
+    {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"}, {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"},
+    {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"},
     {"latch", "LATCHES"}, {"recovery", "RECOVERY COUNTERS"}, {"dictionary", "DICTIONARY"}};
   for (const auto &[name, title] : titles)
     if (!strcmp(name, subsystem))
@@ -154,7 +155,11 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   Session_texts connections(told_connections());
   varve_db_report(db, tell_session, &connections, collect_text, &report);
   for (size_t i= 0; i + 1 < report.size(); i+= 2)
-    add_section(&text, report[i], (report[i] == "LATEST DETECTED DEADLOCK" ? deadlock_time() : "") + report[i + 1]);
+  {
+    // If there was another one meanwhile the time is that one's, and the text says how long ago its own was.
+    const bool is_deadlock= report[i] == "LATEST DETECTED DEADLOCK";
+    add_section(&text, report[i], (is_deadlock ? deadlock_time() : "") + report[i + 1]);
+  }
   const std::string foreign= latest_foreign_error();
   if (!foreign.empty())
     add_section(&text, "LATEST FOREIGN KEY ERROR", foreign);

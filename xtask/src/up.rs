@@ -113,7 +113,10 @@ fn how_to_connect(prefix: &Prefix, datadir: &DataDir) -> Result<()> {
     match monitor(&log).filter(|_| !listens.is_empty()) {
         Some(Ok(url)) => {
             let file = client.value("SELECT @@varve_monitor_token_file")?;
-            println!("  monitor  {}", address(url, &datadir.0, &file)?);
+            match address(url, &datadir.0, &file) {
+                Ok(address) => println!("  monitor  {address}"),
+                Err(why) => println!("  monitor  {url}, but {why:#}"),
+            }
             if !file.is_empty() {
                 println!("  token    {file}, for varve top and Prometheus");
             }

@@ -14,6 +14,7 @@ mod fill;
 mod instructions;
 mod load;
 mod long_reader;
+mod many_tables;
 mod memcached;
 mod memory;
 mod monitor;
@@ -101,7 +102,9 @@ enum BenchTask {
     Memcached(memcached::MemcachedArgs),
     /// What being watched costs: the monitor and SHOW ENGINE VARVE STATUS asked each second, or left alone
     Monitor(monitor::MonitorArgs),
-    /// What a start costs with few tables and with many, and what memory these take
+    /// What many tables cost a server: making and dropping them, starts, memory
+    ManyTables(many_tables::ManyTablesArgs),
+    /// The same of the library
     Dictionary(dictionary::DictionaryArgs),
 }
 
@@ -136,6 +139,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Instructions(args) => instructions::run(workspace, args),
         BenchTask::Memcached(args) => memcached::run(workspace, args),
         BenchTask::Monitor(args) => monitor::run(workspace, args),
+        BenchTask::ManyTables(args) => many_tables::run(workspace, args),
         BenchTask::Dictionary(args) => dictionary::run(workspace, args),
     }
 }

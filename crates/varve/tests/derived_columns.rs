@@ -446,6 +446,25 @@ fn a_row_that_comes_back_needs_its_parent() {
     assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
 }
 
+/// Nor is it the parent of what it becomes, by a key that it had in the past.
+#[test]
+fn a_row_that_comes_back_was_not_its_own_parent() {
+    let t = Test::new();
+    let to_itself = ForeignKey::new("up", &["parent"], "a/c", &["id"]);
+    let mut def = with_history(versioned("a/c"), &[]).index("by_id", &["id"]);
+    def = def.foreign_key(to_itself);
+    def.primary.parts.clear();
+    let table = t.table(def);
+    let mut trx = t.at(5);
+    let past = [Value::Int(1), Value::Int(1), time(2), time(3)];
+    put(&mut trx, &table, &past).unwrap();
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
+    let row = table.def().row(&living(2, 1, 2)).unwrap();
+    let refused = trx.update(&table, &cursor, &row.datums()).unwrap_err();
+    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
+}
+
 /// Does not have the column yet that is computed.
 fn undoubled() -> TableDef {
     TableDef::new("a/doubles")

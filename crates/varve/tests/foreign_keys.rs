@@ -14,7 +14,7 @@ mod small;
 use varve::internals::base::Sabotage;
 use varve::{
     ColumnType, Database, Error, ForeignKey, IndexDef, Isolation, KeyMatch, KeyPart, LockMode,
-    Options, ReferentialAction, Result, TableDef, Value,
+    Options, ReferentialAction, Result, TableDef, Transaction, Value, values,
 };
 
 use ReferentialAction::{Cascade, NoAction, Restrict, SetNull};
@@ -370,4 +370,38 @@ fn an_orphan_changes_where_its_index_does_not_look() {
     assert!(update(&row(long("another end"), 1)).unwrap());
     let e = update(&row(Value::Text("short".repeat(5_000)), 1));
     assert!(matches!(e, Err(Error::NoReferencedRow(_))), "{e:?}");
+}
+
+/// The entry by which it is found says something else than the row until its turn comes.
+#[test]
+fn a_row_becomes_its_own_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let key = ForeignKey::new("up", &["up"], "a/t", &["code"]);
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .nullable("up", ColumnType::i64())
+        .nullable("code", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_up", &["up"])
+        .index("by_code", &["code", "up"])
+        .foreign_key(key);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    put(&mut trx, &table, &[1.into(), Value::Null, 7.into()]).unwrap();
+    let set =
+        |trx: &mut Transaction, changed: &[(&str, Value)]| table.set(trx, values![1], changed);
+    assert!(set(&mut trx, &[("up", 7.into())]).unwrap());
+    let refused = set(&mut trx, &[("up", 8.into())]).unwrap_err();
+    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused}");
+    // It would be left without.
+    let refused = set(&mut trx, &[("code", 8.into())]).unwrap_err();
+    assert!(matches!(refused, Error::RowIsReferenced(_)), "{refused}");
+    assert!(set(&mut trx, &[("up", Value::Null)]).unwrap());
+    let both = [("up", 7.into()), ("code", 8.into())];
+    let refused = set(&mut trx, &both).unwrap_err();
+    assert!(matches!(refused, Error::RowIsReferenced(_)), "{refused}");
+    trx.commit().unwrap();
+    let report = db.check_table(&table).unwrap();
+    assert_eq!((report.errors.len(), report.rows), (0, 1));
 }

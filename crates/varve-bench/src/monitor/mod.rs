@@ -168,8 +168,10 @@ pub fn run(workspace: &Workspace, args: &MonitorArgs) -> Result<()> {
 
 /// The monitor takes no token that others may read.
 fn write_token(path: &Path) -> Result<()> {
+    // Left by a run that failed.
+    let _ = fs::remove_file(path);
     let mut options = fs::OpenOptions::new();
-    let file = options.create(true).write(true).truncate(true).mode(0o600);
+    let file = options.create_new(true).write(true).mode(0o600);
     let written = file
         .open(path)
         .and_then(|mut f| f.write_all(TOKEN.as_bytes()));

@@ -98,6 +98,7 @@ pub(crate) fn measure_open_file<T>(
 }
 
 /// The thread in which it is made, until it is dropped there.
+#[must_use]
 pub struct MeasuredThread(());
 
 impl MeasuredThread {

@@ -59,7 +59,7 @@ pub struct PurgeStanding {
     pub state: PurgeState,
     /// Undo logs of committed transactions that are not purged yet.
     pub history: u64,
-    /// The pages of undo that they fill.
+    /// The pages of undo that they fill; of those from before the last start one page each.
     pub history_bytes: u64,
     /// Everything that was committed with a lower number is purged.
     pub purged_below: TrxNo,

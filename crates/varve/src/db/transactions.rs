@@ -64,7 +64,7 @@ pub struct ViewInfo {
     /// Undo logs of committed transactions that purge can't remove before the view is closed. Counted for the
     /// oldest view that purge waits for; of others estimated from the numbers drawn since.
     pub pinned_history: u64,
-    /// The pages of undo that they fill, in the same way.
+    /// The pages of undo that they fill, in the same way; of those from before the last start one page each.
     pub pinned_undo_bytes: u64,
     /// What the history store has that this view needs; others may need it, too.
     pub pinned_versions: u64,

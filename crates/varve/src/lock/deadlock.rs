@@ -26,8 +26,8 @@
 //! - **DEAD-5** While detection is off nobody is told to give up. Turning it on searches from every wait,
 //!   under the graph's mutex, so that with DEAD-1 no cycle is missed that came about before.
 //!
-//! Mutex order: `describing`, graph, then a shard of queues, a shard of gaps, then an owner's `WaitSlot`. A
-//! thread that holds a shard's mutex never takes the graph's.
+//! Mutex order: `describing`, graph, then a shard of queues, a shard of gaps, an owner's `Shared`, then its
+//! `WaitSlot`. A thread that holds a shard's mutex never takes the graph's.
 //!
 //! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for
 //! one hot row, a new one costs a pass over a thousand waiters, not over a million pairs.
@@ -252,7 +252,7 @@ fn locks_by_weight(owner: &Owner, changes: u64) -> LockAmount {
         records,
         tables: shared.intents.len() as u64,
         gaps: 0,
-        bytes: records * LOCK_BYTES as u64,
+        bytes: records.saturating_sub(owner.shown.implied()) * LOCK_BYTES as u64,
     }
 }
 

@@ -316,7 +316,7 @@ pub(super) fn by_threads<W: Send, R: Send>(
     thread::scope(|scope| {
         let other = || {
             let done = go_on();
-            // Before the thread has ended: nobody waits for a time-out only because it has a little left to do.
+            // Before the thread has ended: a time-out is not waited for because it has a little left to do.
             is_done.store(true, Ordering::Release);
             waiting.unpark();
             done

@@ -128,9 +128,10 @@ pub(super) fn check_parents(
     Ok(())
 }
 
-/// Whether a row that is getting `values` was its own parent by this foreign key already. Its entry says so
-/// until it follows, which comes after that of the foreign key, but a search passes over an entry that says
-/// something else than its row.
+/// Whether a row that is getting `values` refers by this foreign key to the key that it had before. Until the
+/// entry of that follows, after that of the foreign key, it is there to be found; but a search passes over an
+/// entry that says something else than its row. If the key changes, too, the row is its own child then, and
+/// refuses.
 fn has_wanted_entry(
     table: &OpenTable,
     number: usize,
@@ -138,7 +139,8 @@ fn has_wanted_entry(
     values: &[Datum<'_>],
 ) -> bool {
     let key = &table.links.keys()[number];
-    if key.parent != table.def.name {
+    // A row of the past was nobody's parent.
+    if key.parent != table.def.name || table.def.is_history_row(old) {
         return false;
     }
     let Ok((parent_columns, parent_index)) = table.def.parent_index(key, &table.def) else {

@@ -166,7 +166,7 @@ fn each_newest(
 ) -> Result<()> {
     let core = trx.core().clone();
     let env = &core.undo.env;
-    let records = trx.next_undo_no().saturating_sub(down_to);
+    let records = (trx.undo.as_ref()).map_or(0, |undo| undo.left_from(down_to));
     let watch = trx.watch().filter(|_| records > TOLD_EVERY);
     let meter = Meter::begin(watch, Phase::RollBack, records, TOLD_EVERY);
     let mut bytes = std::mem::take(&mut trx.scratch.undo);

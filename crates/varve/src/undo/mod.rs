@@ -251,7 +251,7 @@ impl UndoSys {
         self.rsegs().map(|r| r.history_len()).sum()
     }
 
-    /// Bytes of the pages that they fill.
+    /// Bytes of the pages that they fill; of those from before the last start one page each.
     pub fn history_bytes(&self) -> u64 {
         let pages: u64 = self.rsegs().map(|r| r.history_pages()).sum();
         pages * self.env.page_size as u64

@@ -25,6 +25,8 @@ pub struct TrxUndo {
     /// The logs of temporary tables, once there are any (TEMP-4).
     pub(super) temporary: Option<LogPair>,
     pub(super) next_no: u64,
+    /// Records that were taken back. Of those from before a restart nobody knows.
+    taken_back: u64,
     /// The name under which the transaction is prepared.
     pub(super) xid: Option<Box<Xid>>,
     /// The tablespaces that its commit removes, and the files' paths.
@@ -38,6 +40,7 @@ impl TrxUndo {
             logged: LogPair::new(rseg, purpose),
             temporary: None,
             next_no: 0,
+            taken_back: 0,
             xid: None,
             removes: Vec::new(),
         }
@@ -74,6 +77,12 @@ impl TrxUndo {
     /// The number that the next record will get: what a savepoint remembers.
     pub fn next_no(&self) -> u64 {
         self.next_no
+    }
+
+    /// How many records a rollback down to a number will take back, at most.
+    pub fn left_from(&self, down_to: u64) -> u64 {
+        let left = self.next_no.saturating_sub(self.taken_back);
+        left.min(self.next_no.saturating_sub(down_to))
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = &LogPair> {
@@ -188,7 +197,9 @@ impl TrxUndo {
 
     /// Goes on to the record before the one that was just taken back.
     pub fn pop_newest(&mut self, env: &UndoEnv, table: TableId, kind: UndoKind) -> Result<()> {
-        self.pair_mut(table).log_mut(kind).pop_top(env)
+        self.pair_mut(table).log_mut(kind).pop_top(env)?;
+        self.taken_back += 1;
+        Ok(())
     }
 
     /// The name under which the transaction is prepared.

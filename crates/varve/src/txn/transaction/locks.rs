@@ -155,8 +155,8 @@ impl Transaction {
         self.core.check_usable()
     }
 
-    /// From now on this one is told how far statements have come that take long: loads, checks and
-    /// statistics, which are given this transaction.
+    /// From now on this one is told how far statements have come that take long: loads, checks, statistics
+    /// and rollbacks, which are given this transaction.
     pub fn set_watch(&mut self, watch: Option<Watch>) {
         self.watch = watch;
     }

@@ -9,7 +9,7 @@
 //! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log
 //!   has reserved, and each such log reserves one when it is created.
 //! - **RSEG-8** `closed_pages` counts the pages that are given back with the logs of the queue: those of each
-//!   log that closes its page.
+//!   log that closes its page; of logs that were there when the segment was opened one page each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -563,9 +563,9 @@ impl Rseg {
                     pages += self.pages_of(log, 1);
                 }
                 false => {
-                    let end = self.latch_end(&mut mtr, log)?;
-                    pages += self.pages_of(log, end.2);
-                    chained.push(end);
+                    let (first, last_h, its) = self.latch_end(&mut mtr, log)?;
+                    pages += self.pages_of(log, its);
+                    chained.push((first, last_h, its));
                 }
             }
         }
