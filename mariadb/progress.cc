@@ -3,8 +3,8 @@
 // The engine tells of phases, one after the other, and of the work done in each. A phase is a stage of the
 // performance schema, with its work, under names as InnoDB's are; and a stage of SHOW PROCESSLIST.
 //
-// - **A rollback is no stage of the performance schema**: that has room for 160 of the server and all engines,
-//   by default, which are in use. One more here costs InnoDB one of its own.
+// - **A rollback is no stage of the performance schema**: that has room for 160 of the server and all
+//   engines, by default, which are in use. One more here costs InnoDB one of its own.
 // - **Stages are counted once.** Where the server counts them (a copy's rows, LOAD DATA) it is in the last
 //   one when the engine gets to work, whose progress is then the engine's.
 // - The engine tells in the connection's own thread, as the server demands: it may write to the client.
