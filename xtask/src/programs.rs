@@ -46,7 +46,9 @@ pub fn run(
     let left = Mutex::new(programs);
     let done = Mutex::new((&mut each, Vec::new()));
     let costs = Mutex::new(Vec::new());
-    let at_once = thread::available_parallelism().map_or(1, |n| n.get());
+    // The two that take longest use half a processor each.
+    let processors = thread::available_parallelism().map_or(1, |n| n.get());
+    let at_once = processors + processors.div_ceil(2);
     thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
