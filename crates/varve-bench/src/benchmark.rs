@@ -37,6 +37,14 @@ pub const TABLES_IN_POOL: [&str; 4] = [
     "flush-log-at-trx-commit=1",
 ];
 
+/// The same for tables of some hundred megabytes.
+pub const SMALL_TABLES_IN_POOL: [&str; 4] = [
+    "buffer-pool-size=1G",
+    "log-file-size=1G",
+    "doublewrite=ON",
+    "flush-log-at-trx-commit=1",
+];
+
 /// A benchmark that runs.
 pub struct Benchmark<'a> {
     name: &'static str,

@@ -15,7 +15,7 @@ use varve_testbed::client::Client;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
-use crate::benchmark::{Benchmark, Common};
+use crate::benchmark::{Benchmark, Common, SMALL_TABLES_IN_POOL};
 use crate::load::{status, status_name};
 use crate::process::Usage;
 use crate::stats::{Runs, median, ratio_text};
@@ -42,12 +42,6 @@ pub struct CommitArgs {
 
 const TABLES: u32 = 4;
 const WORKLOAD: &str = "oltp_update_non_index";
-const SETTINGS: [&str; 4] = [
-    "buffer-pool-size=1G",
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-];
 
 /// What a run came to.
 #[derive(Clone, Copy)]
@@ -87,7 +81,7 @@ impl Comparison {
 pub fn run(workspace: &Workspace, args: &CommitArgs) -> Result<()> {
     ensure!(args.repeat > 0, "nothing to run");
     let benchmark = Benchmark::begin(workspace, "commit", &args.common)?;
-    let mut server = benchmark.server(&SETTINGS)?;
+    let mut server = benchmark.server(&SMALL_TABLES_IN_POOL)?;
     let databases = server.databases(TABLES, args.rows);
     for database in &databases {
         database.prepare(WORKLOAD, 1).context("prepare")?;
@@ -210,7 +204,7 @@ fn to_json(comparisons: &[Comparison], args: &CommitArgs) -> Value {
     });
     json!({
         "workload": WORKLOAD, "tables": TABLES, "rows": args.rows, "seconds": args.time,
-        "repeat": args.repeat, "settings": SETTINGS, "results": rows.collect::<Vec<_>>(),
+        "repeat": args.repeat, "settings": SMALL_TABLES_IN_POOL, "results": rows.collect::<Vec<_>>(),
     })
 }
 

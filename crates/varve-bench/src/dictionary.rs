@@ -13,20 +13,27 @@ use varve_testbed::workspace::{Workspace, cargo, remove_dir};
 
 use crate::origin::Origin;
 
+/// How many tables, here and in `bench many-tables`.
+#[derive(clap::Args)]
+pub struct Counts {
+    /// Many
+    #[arg(long, default_value_t = 100_000)]
+    pub tables: u64,
+    /// Few
+    #[arg(long, default_value_t = 100)]
+    pub few: u64,
+    /// Tables of which a kill leaves redo, if there are so many
+    #[arg(long, default_value_t = 1000)]
+    pub killed: u64,
+}
+
 #[derive(clap::Args)]
 pub struct DictionaryArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Many
-    #[arg(long, default_value_t = 100_000)]
-    tables: u64,
-    /// Few
-    #[arg(long, default_value_t = 100)]
-    few: u64,
-    /// Tables of which a kill leaves redo, if there are so many
-    #[arg(long, default_value_t = 1000)]
-    killed: u64,
+    #[command(flatten)]
+    counts: Counts,
     /// Where the databases are made
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -105,9 +112,9 @@ pub fn run(workspace: &Workspace, args: &DictionaryArgs) -> Result<()> {
             .join("bench-dictionary"),
     };
     let mut figures = Vec::new();
-    for tables in [args.few, args.tables] {
+    for tables in [args.counts.few, args.counts.tables] {
         remove_dir(&program.dir)?;
-        for (what, told) in measure(&program, tables, args.killed)? {
+        for (what, told) in measure(&program, tables, args.counts.killed)? {
             if !args.json {
                 println!("{what:<60} {told}");
             }

@@ -4,7 +4,7 @@
 //! One engine after the other, on a server of its own with the same sizes, first with few tables and then
 //! with many: what counts is the ratio of the two. A start is measured until the server has answered; the
 //! least of several counts, as others wait for something else. Before a kill so many tables get a row each,
-//! and after it the last of them is read, too.
+//! if there are so many, and after it the last of them is read, too; these are dropped in the end.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,13 @@ use varve_testbed::server::{Engine, Server};
 use varve_testbed::workspace::Workspace;
 
 use crate::benchmark::{BenchServer, Benchmark, Common};
+use crate::dictionary::Counts;
 use crate::process::memory_bytes;
 
 #[derive(clap::Args)]
 pub struct ManyTablesArgs {
-    /// Many
-    #[arg(long, default_value_t = 100_000)]
-    tables: u64,
-    /// Few
-    #[arg(long, default_value_t = 100)]
-    few: u64,
-    /// Tables of which a kill leaves redo, and which are dropped in the end, if there are so many
-    #[arg(long, default_value_t = 1000)]
-    killed: u64,
+    #[command(flatten)]
+    counts: Counts,
     #[command(flatten)]
     common: Common,
 }
@@ -56,10 +50,11 @@ struct Figures {
 pub fn run(workspace: &Workspace, args: &ManyTablesArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "many-tables", &args.common)?;
     let mut results = Vec::new();
+    let counts = &args.counts;
     for &engine in &args.common.engines {
         let mut of_engine = Vec::new();
-        for tables in [args.few, args.tables] {
-            let figures = measure(&benchmark, engine, tables, args.killed);
+        for tables in [counts.few, counts.tables] {
+            let figures = measure(&benchmark, engine, tables, counts.killed);
             let figures = figures.with_context(|| engine.name())?;
             if !args.common.json {
                 print(engine, &figures);
@@ -82,7 +77,7 @@ pub fn run(workspace: &Workspace, args: &ManyTablesArgs) -> Result<()> {
             "start_after_kill_ratio": after_kill,
         }));
     }
-    benchmark.end(json!({"settings": SETTINGS, "killed": args.killed, "results": results}));
+    benchmark.end(json!({"settings": SETTINGS, "killed": counts.killed, "results": results}));
     Ok(())
 }
 

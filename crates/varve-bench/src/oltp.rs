@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
-use crate::benchmark::{BenchServer, Benchmark, Common};
+use crate::benchmark::{BenchServer, Benchmark, Common, SMALL_TABLES_IN_POOL};
 use crate::profile;
 use crate::stats::{Runs, Spread};
 use crate::sysbench::{Report, Sysbench};
@@ -45,12 +45,6 @@ pub struct OltpArgs {
 }
 
 const TABLES: u32 = 4;
-const SETTINGS: [&str; 4] = [
-    "buffer-pool-size=1G",
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-];
 
 /// What a run finds when it begins.
 #[derive(Clone, Copy, PartialEq)]
@@ -124,7 +118,7 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
     }
     ensure!(args.repeat > 0, "nothing to run");
     let benchmark = Benchmark::begin(workspace, "oltp", &args.common)?;
-    let mut server = benchmark.server(&SETTINGS)?;
+    let mut server = benchmark.server(&SMALL_TABLES_IN_POOL)?;
     let comparisons = compare_all(&mut server, args)?;
     let profiles = profile_worst(&mut server, &comparisons, args, &workspace.target)?;
     server.end()?;
@@ -278,6 +272,6 @@ fn to_json(comparisons: &[Comparison], profiles: &[Profile], args: &OltpArgs) ->
     });
     json!({
         "tables": TABLES, "rows": args.rows, "seconds": args.time, "repeat": args.repeat,
-        "settings": SETTINGS, "results": rows.collect::<Vec<_>>(), "profiles": profiles.collect::<Vec<_>>(),
+        "settings": SMALL_TABLES_IN_POOL, "results": rows.collect::<Vec<_>>(), "profiles": profiles.collect::<Vec<_>>(),
     })
 }

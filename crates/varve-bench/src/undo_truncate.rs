@@ -22,7 +22,7 @@ use varve_testbed::client::Client;
 use varve_testbed::server::{Engine, Server};
 use varve_testbed::workspace::Workspace;
 
-use crate::benchmark::{Benchmark, Common};
+use crate::benchmark::{Benchmark, Common, SMALL_TABLES_IN_POOL};
 use crate::load::{self, Sampler, Samples};
 use crate::stats::{Estimate, median, paired_ratio, share_below};
 use crate::sysbench::Sysbench;
@@ -61,13 +61,8 @@ pub struct UndoTruncateArgs {
 
 const WORKLOAD: &str = "oltp_read_write";
 const TABLES: u32 = 4;
-const SETTINGS: [&str; 5] = [
-    "buffer-pool-size=1G",
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-    "undo-log-truncate=OFF",
-];
+/// Beside `SMALL_TABLES_IN_POOL`.
+const NO_TRUNCATION: &str = "undo-log-truncate=OFF";
 /// Before the first interval.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// Truncations without which an interval does not count.
@@ -128,9 +123,10 @@ pub fn run(workspace: &Workspace, args: &UndoTruncateArgs) -> Result<()> {
             "runs": outcomes.iter().map(to_json).collect::<Vec<_>>(),
         }));
     }
+    let settings = [&SMALL_TABLES_IN_POOL[..], &[NO_TRUNCATION]].concat();
     benchmark.end(json!({
         "workload": WORKLOAD, "tables": TABLES, "rows": args.rows, "intervals": args.intervals,
-        "seconds": args.time, "by_hand": args.by_hand, "view": args.view, "settings": SETTINGS,
+        "seconds": args.time, "by_hand": args.by_hand, "view": args.view, "settings": settings,
         "method": "Hodges-Lehmann estimate of paired ratios, interval of Wilcoxon's signed-rank test",
         "results": results,
     }));
@@ -145,7 +141,8 @@ fn with_tablespaces(
     args: &UndoTruncateArgs,
 ) -> Result<(Vec<Outcome>, String)> {
     let tablespaces_setting = format!("undo-tablespaces={tablespaces}");
-    let settings = [&SETTINGS[..], &[tablespaces_setting.as_str()]].concat();
+    let more = [NO_TRUNCATION, tablespaces_setting.as_str()];
+    let settings = [&SMALL_TABLES_IN_POOL[..], &more].concat();
     let mut server = benchmark.server(&settings)?;
     let table = table();
     if !args.common.json && is_first {

@@ -428,6 +428,18 @@ fn columns_that_are_made_of_times_are_right_in_history() {
     }
 }
 
+/// A row of the past, of the parent 1, is refused when it comes back under this number.
+fn comes_back_without_a_parent(t: &Test, table: &Table, id: i64, becomes: i64) {
+    let mut trx = t.at(5);
+    let past = [Value::Int(id), Value::Int(1), time(2), time(3)];
+    put(&mut trx, table, &past).unwrap();
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
+    let row = table.def().row(&living(becomes, 1, 2)).unwrap();
+    let refused = trx.update(table, &cursor, &row.datums()).unwrap_err();
+    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
+}
+
 /// Rows of the past that come back need their parents again (HIST-1), whichever index says when they ended.
 #[test]
 fn a_row_that_comes_back_needs_its_parent() {
@@ -436,14 +448,7 @@ fn a_row_that_comes_back_needs_its_parent() {
     let mut def = with_history(versioned("a/c"), &[]).foreign_key(refers(NoAction, NoAction));
     def.primary.parts.clear();
     let children = t.table(def);
-    let mut trx = t.at(5);
-    let past = [Value::Int(10), Value::Int(1), time(2), time(3)];
-    put(&mut trx, &children, &past).unwrap();
-    let mut cursor = children.cursor(0).unwrap();
-    assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
-    let row = children.def().row(&living(10, 1, 2)).unwrap();
-    let refused = trx.update(&children, &cursor, &row.datums()).unwrap_err();
-    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
+    comes_back_without_a_parent(&t, &children, 10, 10);
 }
 
 /// Nor is it the parent of what it becomes, by a key that it had in the past.
@@ -455,14 +460,7 @@ fn a_row_that_comes_back_was_not_its_own_parent() {
     def = def.foreign_key(to_itself);
     def.primary.parts.clear();
     let table = t.table(def);
-    let mut trx = t.at(5);
-    let past = [Value::Int(1), Value::Int(1), time(2), time(3)];
-    put(&mut trx, &table, &past).unwrap();
-    let mut cursor = table.cursor(0).unwrap();
-    assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
-    let row = table.def().row(&living(2, 1, 2)).unwrap();
-    let refused = trx.update(&table, &cursor, &row.datums()).unwrap_err();
-    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
+    comes_back_without_a_parent(&t, &table, 1, 2);
 }
 
 /// Does not have the column yet that is computed.

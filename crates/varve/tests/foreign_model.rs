@@ -36,19 +36,20 @@ fn table_name(table: usize) -> String {
     format!("a/t{table}")
 }
 
-fn column_name(column: usize) -> String {
-    format!("c{column}")
+const NAMES: [&str; COLUMNS] = ["c0", "c1", "c2", "c3", "c4"];
+
+fn names(columns: &[usize]) -> Vec<&'static str> {
+    columns.iter().map(|&column| NAMES[column]).collect()
 }
 
 fn definition(table: usize, rules: &Rules) -> TableDef {
-    let mut def = TableDef::new(table_name(table)).column("c0", ColumnType::i64());
-    for column in 1..COLUMNS {
-        def = def.nullable(&column_name(column), ColumnType::i64());
+    let mut def = TableDef::new(table_name(table)).column(NAMES[0], ColumnType::i64());
+    for name in &NAMES[1..] {
+        def = def.nullable(name, ColumnType::i64());
     }
-    def = def.primary(&["c0"]);
+    def = def.primary(&NAMES[..1]);
     for (number, index) in rules.indexes[table].iter().enumerate() {
         let (name, columns) = (format!("i{number}"), names(&index.columns));
-        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         def = match index.is_unique {
             true => def.unique(&name, &columns),
             false => def.index(&name, &columns),
@@ -56,17 +57,11 @@ fn definition(table: usize, rules: &Rules) -> TableDef {
     }
     for key in rules.of_child(table) {
         let (own, its) = (names(&key.columns), names(&key.parent_columns));
-        let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let its: Vec<&str> = its.iter().map(String::as_str).collect();
         let name = format!("t{table}_{}", key.number);
         let foreign = ForeignKey::new(name, &own, table_name(key.parent), &its);
         def = def.foreign_key(foreign.on_delete(key.on_delete).on_update(key.on_update));
     }
     def
-}
-
-fn names(columns: &[usize]) -> Vec<String> {
-    columns.iter().copied().map(column_name).collect()
 }
 
 /// One for each column, and some over two, in any order.

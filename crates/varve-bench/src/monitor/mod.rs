@@ -25,7 +25,7 @@ use varve_testbed::client::Client;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
-use crate::benchmark::{Benchmark, Common};
+use crate::benchmark::{Benchmark, Common, SMALL_TABLES_IN_POOL};
 use crate::load;
 use crate::stats::{Estimate, median, paired_ratio};
 use crate::sysbench::Sysbench;
@@ -84,13 +84,8 @@ impl Workload {
 
 const BOTH: [Workload; 2] = [Workload::ReadWrite, Workload::PointSelect];
 const TABLES: u32 = 4;
-const SETTINGS: [&str; 5] = [
-    "buffer-pool-size=1G",
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-    "monitor-address=127.0.0.1:0",
-];
+/// Beside `SMALL_TABLES_IN_POOL`.
+const MONITOR: &str = "monitor-address=127.0.0.1:0";
 const TOKEN: &str = "the-benchmark-watches";
 /// Before the first window.
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -135,7 +130,8 @@ pub fn run(workspace: &Workspace, args: &MonitorArgs) -> Result<()> {
         options,
     };
     let benchmark = Benchmark::begin(workspace, "monitor", &common)?;
-    let mut server = benchmark.server(&SETTINGS)?;
+    let settings = [&SMALL_TABLES_IN_POOL[..], &[MONITOR]].concat();
+    let mut server = benchmark.server(&settings)?;
     let table = table();
     if !args.json {
         print_head(args);
@@ -159,7 +155,7 @@ pub fn run(workspace: &Workspace, args: &MonitorArgs) -> Result<()> {
     fs::remove_file(token_file)?;
     benchmark.end(json!({
         "tables": TABLES, "rows": args.rows, "clients": args.clients, "pairs": args.pairs,
-        "seconds": args.window, "settings": SETTINGS,
+        "seconds": args.window, "settings": settings,
         "method": "Hodges-Lehmann estimate of paired ratios, interval of Wilcoxon's signed-rank test",
         "results": outcomes.iter().map(to_json).collect::<Vec<_>>(),
     }));

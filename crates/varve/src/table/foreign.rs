@@ -138,12 +138,7 @@ fn has_wanted_entry(
     old: &RowRef<'_>,
     values: &[Datum<'_>],
 ) -> bool {
-    let key = &table.links.keys()[number];
-    // A row of the past was nobody's parent.
-    if key.parent != table.def.name || table.def.is_history_row(old) {
-        return false;
-    }
-    let Ok((parent_columns, parent_index)) = table.def.parent_index(key, &table.def) else {
+    let Some((parent_columns, parent_index)) = end_in_itself(table, number) else {
         return false;
     };
     let own = &table.foreign[number];
@@ -386,6 +381,13 @@ pub(super) fn check_own_reference(
     Ok(())
 }
 
+/// The columns to which this foreign key refers, and the number of their index, if they are in its own table.
+fn end_in_itself(table: &OpenTable, number: usize) -> Option<(Vec<usize>, usize)> {
+    let key = &table.links.keys()[number];
+    let is_own = key.parent == table.def.name;
+    is_own.then(|| table.def.parent_index(key, &table.def).ok())?
+}
+
 #[derive(PartialEq, Eq)]
 enum OwnReference {
     /// The columns at both ends stay what they are.
@@ -402,11 +404,7 @@ fn own_reference(
     old: &RowRef<'_>,
     new: &[Datum<'_>],
 ) -> Option<OwnReference> {
-    let key = &table.links.keys()[number];
-    if key.parent != table.def.name {
-        return None;
-    }
-    let (parent_columns, _) = table.def.parent_index(key, &table.def).ok()?;
+    let (parent_columns, _) = end_in_itself(table, number)?;
     let own = &table.foreign[number].columns;
     let mut ends = own.iter().zip(&parent_columns);
     let refers = ends.all(|(&own, &its)| old.get(own).is_some() && old.get(own) == old.get(its));

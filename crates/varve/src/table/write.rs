@@ -621,9 +621,8 @@ pub(super) fn update_row_by(
             return Ok(());
         }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
-        let changing = by.changing(&old);
-        check_parents_again(trx, table, &old, values, changing)?;
-        let clustered = &table.clustered.codec;
+        check_parents_again(trx, table, &old, values, by)?;
+        let (clustered, changing) = (&table.clustered.codec, by.changing(&old));
         for (number, index) in (1..).zip(&table.secondary) {
             let has_other_key = !index.codec.same_columns(&old, values);
             if has_other_key {

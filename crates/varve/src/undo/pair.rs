@@ -307,7 +307,7 @@ impl LogPair {
             {
                 let entry = log.history_entry(mtr.bytes(first), no, end.frees_slot());
                 let pages = log.header().pages;
-                rseg.append_history(&mut mtr, rseg_h, tail, (entry, pages));
+                rseg.append_history(&mut mtr, rseg_h, tail, entry, pages);
             }
             if let (LogEnd::Free, Some(rseg_h), Some(last)) = (end, rseg_h, last) {
                 log.give_back(&mut mtr, rseg, rseg_h, last);

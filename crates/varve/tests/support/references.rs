@@ -1,7 +1,7 @@
 //! A model of tables tied by foreign keys, which knows nothing but rows and entries in maps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use varve::ReferentialAction;
 
@@ -127,12 +127,10 @@ impl Model {
         after: Option<&Entry>,
     ) -> Option<Entry> {
         let prefix: Entry = values.iter().copied().map(Some).collect();
-        let from = after.unwrap_or(&prefix);
-        let at = match after {
-            Some(_) => Excluded(from.clone()),
-            None => std::ops::Bound::Included(from.clone()),
-        };
-        let found = self.entries[table][index].range((at, Unbounded)).next()?;
+        let from = after.map_or(Included(&prefix), Excluded);
+        let found = self.entries[table][index]
+            .range::<Entry, _>((from, Unbounded))
+            .next()?;
         found.starts_with(&prefix).then(|| found.clone())
     }
 

@@ -441,7 +441,8 @@ impl Rseg {
         mtr: &mut Mtr<'_>,
         header: PageHandle,
         tail: &Tail,
-        (entry, pages): (HistoryEntry, u32),
+        entry: HistoryEntry,
+        pages: u32,
     ) {
         if let Some(no) = tail.moved_to {
             put_u32(mtr, header, HISTORY_TAIL, no.0);
