@@ -65,6 +65,7 @@ pub fn run(workspace: &Workspace, args: &EngineSuiteArgs) -> Result<ExitCode> {
             passed,
             failed,
             skipped,
+            ..
         } = count(&ours);
         println!("{passed} passed, {failed} failed, {skipped} skipped");
     }
@@ -109,8 +110,11 @@ fn run_overlay(
 
 fn count(outcomes: &Outcomes) -> Count {
     let mut count = Count::default();
-    for outcome in outcomes.values() {
+    for (name, outcome) in outcomes {
         count.add(*outcome);
+        if *outcome == Outcome::Failed {
+            count.failures.push(name.clone());
+        }
     }
     count
 }

@@ -18,6 +18,7 @@
 
 mod app_suites;
 mod engine_suite;
+mod failures;
 mod fuzz;
 mod hermitage;
 mod listed;

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 
+use crate::failures::Failures;
 use varve_testbed::command;
 use varve_testbed::plugin;
 use varve_testbed::prefix::Prefix;
@@ -36,6 +37,8 @@ pub struct Count {
     pub passed: u32,
     pub failed: u32,
     pub skipped: u32,
+    /// What was said of those that failed, for the end of the report; of some kinds of test nothing.
+    pub failures: Vec<String>,
 }
 
 /// Every test, each once, two at a time.
@@ -63,7 +66,20 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
     let mut args = ALL_ONCE.map(String::from).to_vec();
     args.push("--suite=varve".into());
     let mut count = Count::default();
-    let succeeded = start(workspace, &prefix, &args, |_, outcome| count.add(outcome))?;
+    let mut failures = Failures::default();
+    let succeeded = stream(workspace, &prefix, &args, |line| {
+        let result = result_of(line);
+        match &result {
+            Some((_, Outcome::Failed)) => failures.begin(line),
+            // The two workers' lines come in turns, so this may be the other's.
+            Some(_) => failures.end(),
+            None => failures.add(line),
+        }
+        if let Some((_, outcome)) = result {
+            count.add(outcome);
+        }
+    })?;
+    count.failures = failures.into_texts();
     count.check(succeeded)
 }
 
@@ -171,6 +187,7 @@ mod tests {
             passed: 1,
             failed: 1,
             skipped: 2,
+            ..Count::default()
         };
         assert_eq!(count, expected);
         assert_eq!(

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::engine_suite;
+use crate::failures::Failures;
 use crate::hermitage;
 use crate::memcached;
 use crate::monitor;
@@ -56,7 +57,7 @@ const CARGO: [Step; 6] = [
         Ok(Count {
             passed: is_clean.into(),
             failed: (!is_clean).into(),
-            skipped: 0,
+            ..Count::default()
         })
     }),
     ("documentation", |workspace| {
@@ -106,7 +107,8 @@ const SLOW: [Step; 13] = [
             "--window=1",
             "--rows=1000",
         ];
-        smallest_benchmarks(workspace, &[&tpcc, &cascade, &monitor])
+        // They check what they have done: what counts here is that it holds.
+        run_each(workspace, "varve-bench", &[&tpcc, &cascade, &monitor])
     }),
     ("killed processes", |workspace| {
         killed(workspace, &["--rounds=4"])
@@ -123,7 +125,7 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
     let more: &[Step] = if args.quick { &QUICK } else { &SLOW };
     let steps = CARGO.iter().chain(more);
     let mut total = Count::default();
-    let mut report = Vec::new();
+    let (mut report, mut failures) = (Vec::new(), Vec::new());
     for (name, step) in steps {
         println!("== {name}");
         let begin = Instant::now();
@@ -131,12 +133,17 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
             println!("error: {error:#}");
             Count {
                 failed: 1,
+                failures: vec![format!("error: {error:#}")],
                 ..Count::default()
             }
         });
+        failures.extend(count.failures.iter().map(|text| format!("== {name}\n{text}")));
         report.push(line(name, &count, begin.elapsed()));
         total.passed += count.passed;
         total.failed += count.failed;
+    }
+    if !failures.is_empty() {
+        println!("\nWhat failed:\n{}", failures.join("\n"));
     }
     println!("\n{}", report.join("\n"));
     println!("{} passed, {} failed", total.passed, total.failed);
@@ -176,36 +183,26 @@ fn killed(workspace: &Workspace, args: &[&str]) -> Result<Count> {
 
 /// Random SQL by seeds that stay the same, then by fresh ones, which are printed: one session, then several.
 fn random_sql(workspace: &Workspace) -> Result<Count> {
-    let mut count = Count::default();
-    for args in [
-        &["--statements=40000", "--seed=1"][..],
+    let runs: [&[&str]; 4] = [
+        &["--statements=40000", "--seed=1"],
         &["--sessions", "--statements=6000", "--seed=1"],
         // So few that hardly ever a difference turns up that is in no list.
         &["--statements=3000"],
         &["--sessions", "--statements=400", "--autoinc-lock-mode=1"],
-    ] {
-        let random = workspace::program(workspace, "varve-random");
-        match command::run(random.args(args)) {
-            Ok(()) => count.passed += 1,
-            Err(error) => {
-                println!("error: {error:#}");
-                count.failed += 1;
-            }
-        }
-    }
-    Ok(count)
+    ];
+    run_each(workspace, "varve-random", &runs)
 }
 
-/// Benchmarks that check what they have done, on as little as possible: what counts here is that they hold.
-fn smallest_benchmarks(workspace: &Workspace, all: &[&[&str]]) -> Result<Count> {
+/// Runs one of the workspace's programs with each of these arguments; each run is a test.
+fn run_each(workspace: &Workspace, program: &str, runs: &[&[&str]]) -> Result<Count> {
     let mut count = Count::default();
-    for args in all {
-        let bench = workspace::program(workspace, "varve-bench");
-        match command::run(bench.args(*args)) {
+    for args in runs {
+        match command::run(workspace::program(workspace, program).args(*args)) {
             Ok(()) => count.passed += 1,
             Err(error) => {
                 println!("error: {error:#}");
                 count.failed += 1;
+                count.failures.push(format!("error: {error:#}"));
             }
         }
     }
@@ -260,7 +257,17 @@ fn count_cargo_results(
     run: impl FnOnce(&mut (dyn FnMut(&str) + Send)) -> Result<bool>,
 ) -> Result<Count> {
     let mut count = Count::default();
-    let succeeded = run(&mut |line| add_cargo_result(&mut count, line))?;
+    let mut failures = Failures::default();
+    let succeeded = run(&mut |line| {
+        add_cargo_result(&mut count, line);
+        match line {
+            // What a test that failed has printed stands below its name, and the names once more at the end.
+            _ if line.starts_with("---- ") => failures.begin(line),
+            "failures:" => failures.end(),
+            _ => failures.add(line),
+        }
+    })?;
+    count.failures = failures.into_texts();
     if !succeeded && count.failed == 0 {
         // It did not compile, or a test program died before it could count.
         count.failed = 1;
@@ -301,7 +308,7 @@ mod tests {
             Count {
                 passed: 15,
                 failed: 2,
-                skipped: 0
+                ..Count::default()
             }
         );
     }

@@ -186,7 +186,9 @@ fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
             total.passed += u32::from(is_known);
             if !is_known {
                 let file = keep(workspace, name, &ours[name], innodb.get(name))?;
-                told += &format!("{name}: differs; see {}\n", file.display());
+                let differs = format!("{name}: differs; see {}", file.display());
+                told += &format!("{differs}\n");
+                total.failures.push(differs);
             }
         }
         let was_run = |listed: &str| ours.keys().any(|name| is_named(name, listed));

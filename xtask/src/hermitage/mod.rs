@@ -73,7 +73,10 @@ fn play_all(workspace: &Workspace, verbose: bool) -> Result<Count> {
             let verdict = compare(&server, case, level, verbose)?;
             write!(line, " {verdict:<width$} ", width = level.len())?;
             match verdict {
-                Verdict::Differs => count.failed += 1,
+                Verdict::Differs => {
+                    count.failed += 1;
+                    count.failures.push(format!("{}, {level}", case.name));
+                }
                 _ => count.passed += 1,
             }
         }
