@@ -221,7 +221,15 @@ static bool means_the_same(const TABLE *table, const Field &field, const Column_
   }
 }
 
-// VARCHAR and VARBINARY that take more, and texts under another collation.
+// Whether a CHAR that takes more has the same bytes: texts are kept without the spaces that fill them up, but
+// in a NO PAD collation with them. So are bytes, and partitions may go by the whole of a text.
+static bool takes_more_spaces(const Field &field, const Column_definition &to)
+{
+  return field.field_length <= to.length && to.charset != &my_charset_bin &&
+         !(to.charset->state & MY_CS_NOPAD) && !(field.flags & FIELD_IN_PART_FUNC_FLAG);
+}
+
+// CHAR, VARCHAR and VARBINARY that take more, and texts under another collation.
 bool ha_varve::can_convert_nocopy(const Field &field, const Column_definition &to) const
 {
   if (!field.stored_in_db() || field.type_handler() != to.type_handler() ||
@@ -234,6 +242,9 @@ bool ha_varve::can_convert_nocopy(const Field &field, const Column_definition &t
       return field.field_length <= to.length && !field.compression_method();
     break;
   case MYSQL_TYPE_STRING:
+    if (field.charset() == to.charset)
+      return takes_more_spaces(field, to);
+    break;
   case MYSQL_TYPE_BLOB:
   case MYSQL_TYPE_VARCHAR_COMPRESSED:
   case MYSQL_TYPE_BLOB_COMPRESSED:
