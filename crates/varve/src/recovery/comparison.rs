@@ -15,7 +15,7 @@ use super::files::{
 };
 use super::map::PageMap;
 use super::open_wherever;
-use crate::base::{Result, SpaceId};
+use crate::base::{DISK_THREADS, Result, SpaceId, map_together};
 use crate::buffer::{PageStore, PendingRedo};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{Dictionary, FILE_EXTENSION, Lookup, lost_mark_path, table_path};
@@ -53,21 +53,27 @@ impl FileComparison {
                 .collect()
         };
         let lacking: Vec<_> = map.map_or(Vec::new(), lasting);
+        let mut closed = Vec::new();
         for last in &lacking {
             if self.spaces.get(last.space).is_some() {
                 continue;
             }
-            let found = self
-                .dictionary
-                .find(&mut reader, Lookup::Space(last.space))?;
-            let Some(path) = found.map(|found| table_path(&found.name)) else {
+            let lookup = Lookup::Space(last.space);
+            let Some(found) = self.dictionary.find(&mut reader, lookup)? else {
                 return Ok(false);
             };
-            match self.spaces.open_at(&path, last.space) {
-                Ok(_) => {}
-                Err(e) if is_refusal(&e) => return Err(e),
-                Err(_) => return Ok(false),
-            }
+            closed.push((table_path(&found.name), last.space));
+        }
+        let threads = match self.spaces.reads_in_background() {
+            true => DISK_THREADS,
+            false => 1,
+        };
+        let opened = map_together(&closed, threads, |(path, space)| {
+            self.spaces.open_at(path, *space).map(drop)
+        });
+        let mut failed = opened.into_iter().filter_map(Result::err).peekable();
+        if failed.peek().is_some() {
+            return failed.find(is_refusal).map_or(Ok(false), Err);
         }
         if let Some(map) = map {
             self.removed.iter().for_each(|space| map.forget(*space));
