@@ -290,7 +290,8 @@ impl Ddl {
             kind: SpaceKind::Table,
             table: def.id,
             definition: first_copy(&encoded, page_size),
-            pages: 3 + (def.indexes.len() + copy.len()) as u32,
+            // What `build_pages` takes, the file's own first two, and the one that is kept (SP-9).
+            pages: 2 + (1 + def.indexes.len() + copy.len()) as u32 + 1,
             target,
         };
         create(&self.spaces, new)?;

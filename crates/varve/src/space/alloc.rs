@@ -151,7 +151,7 @@ impl Space {
             read_group(group, &page)?;
         }
         // Still under the latch of page 1: nothing was allocated or freed since the pages were read.
-        self.note_used(self.extents.lock().get_or_insert(extents));
+        self.note_used(self.extents.lock().get_or_insert(Box::new(extents)));
         Ok(())
     }
 

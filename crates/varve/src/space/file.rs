@@ -121,7 +121,7 @@ impl OpenFiles {
     }
 
     /// Opens a file for its pages.
-    fn open_for_pages(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+    pub fn open_for_pages(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
         self.with_means(|| match self.method {
             FlushMethod::Fsync => self.disk.open(path, OpenMode::Existing),
             FlushMethod::Direct => self.disk.open_direct(path),

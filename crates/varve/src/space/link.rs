@@ -117,13 +117,13 @@ impl Spaces {
     }
 
     /// Makes a link and its file, durable, which `make` makes and `fill` fills.
-    pub(super) fn make_linked(
+    pub(super) fn make_linked<T>(
         &self,
         link: &Path,
         target: &Path,
         make: impl FnOnce(&Path) -> Result<Arc<dyn DiskFile>>,
-        fill: impl FnOnce(Arc<dyn DiskFile>) -> Result<()>,
-    ) -> Result<()> {
+        fill: impl FnOnce(Arc<dyn DiskFile>) -> Result<T>,
+    ) -> Result<T> {
         let directory = target.parent().expect("a file in a directory");
         create_directory(&*self.disk, directory)?;
         if self.disk.exists(target)? {
@@ -140,8 +140,9 @@ impl Spaces {
             }
             let _ = self.disk.remove(link);
         })?;
-        fill(file)?;
-        self.sync_parent(target)
+        let filled = fill(file)?;
+        self.sync_parent(target)?;
+        Ok(filled)
     }
 
     /// Removes what is left of a file that was being made (LINK-1). What is at the end of a link and can't be

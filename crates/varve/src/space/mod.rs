@@ -96,7 +96,8 @@ use alloc_page::Geometry;
 use extents::Extents;
 use file::SpaceFile;
 
-/// One tablespace that is open.
+/// One tablespace that is open. There is one of each table that was used since the start: so what few of them
+/// need is made when it is needed, and stands elsewhere.
 pub struct Space {
     id: SpaceId,
     header: FileHeader,
@@ -108,17 +109,19 @@ pub struct Space {
     size: AtomicU32,
     growing: Mutex<()>,
     /// `None` until the first reservation. Locked for a moment only; page latches come first.
-    extents: Mutex<Option<Extents>>,
+    extents: Mutex<Option<Box<Extents>>>,
     /// Why no page of it can be relied on any more (TEMP-6); never of a redo-logged one. Its Release comes
     /// before a page counts as written that was not.
-    lost: OnceLock<Error>,
+    lost: OnceLock<Box<Error>>,
     /// Pages in use, as `extents` has it; 0 as long as that is not known. Stored under its mutex, and
     /// Relaxed, because it stands for itself: each statement asks about its tables' sizes, and must not meet
     /// all others at a mutex.
     used: AtomicU32,
     /// Made when it is first raised.
-    counter: OnceLock<FileCounter>,
+    counter: OnceLock<Box<FileCounter>>,
 }
+
+const _: () = assert!(size_of::<Space>() <= 224);
 
 impl Space {
     pub fn id(&self) -> SpaceId {
@@ -141,7 +144,7 @@ impl Space {
     /// The counter of a table's file.
     pub fn counter(&self) -> &FileCounter {
         debug_assert_eq!(self.kind(), SpaceKind::Table);
-        self.counter.get_or_init(FileCounter::default)
+        self.counter.get_or_init(Box::default)
     }
 
     /// What recovery has found of it. Redo may say anything.
@@ -153,7 +156,7 @@ impl Space {
 
     /// What is noted of it; 0 if nothing is.
     pub fn noted_counter(&self) -> u64 {
-        self.counter.get().map_or(0, FileCounter::noted)
+        self.counter.get().map_or(0, |counter| counter.noted())
     }
 
     /// Its pages are read and written past the operating system's cache.

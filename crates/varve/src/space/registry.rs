@@ -227,13 +227,13 @@ impl Spaces {
             None => make(&unfinished).and_then(fill),
             Some(target) => self.make_linked(&unfinished, target, make, fill),
         };
-        let done = made.and_then(|()| {
+        let done = made.and_then(|(header, size)| {
             if unfinished != path {
                 self.stop_awaiting(new.path)?;
                 self.disk.rename(&unfinished, &path)?;
                 self.sync_parent(&path)?;
             }
-            self.open(new.path)
+            self.open_made(&new, header, size)
         });
         done.inspect_err(|_| {
             // The first error is the one to report; what is left behind is removed at the next attempt or
@@ -245,7 +245,8 @@ impl Spaces {
         })
     }
 
-    fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<()> {
+    /// Its header and its size.
+    fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<(FileHeader, u32)> {
         let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
         let file = SpaceFile::kept_open(&self.files, new.path, file);
         let space = self.space(new.id, header, file, 0);
@@ -258,10 +259,10 @@ impl Spaces {
         space.format_first_alloc_page(&mut page);
         page::seal(&mut page);
         space.file.write_at(&page, space.offset(PageNo(1)))?;
-        match new.kind {
-            SpaceKind::Temp => Ok(()),
-            _ => space.file.sync(),
+        if new.kind != SpaceKind::Temp {
+            space.file.sync()?;
         }
+        Ok((header, space.size_pages()))
     }
 
     fn space(&self, id: SpaceId, header: FileHeader, file: Arc<SpaceFile>, size: u32) -> Space {
@@ -371,12 +372,12 @@ impl Spaces {
         }
         let size = u32::try_from(file.len()? / self.page_size as u64).unwrap_or(u32::MAX);
         let file = match header.kind {
-            SpaceKind::Table => SpaceFile::counted(&self.files, path, self.files.for_pages(file)?),
             // It need not become durable, and is small or does not last: let the system keep what it has room
             // for.
-            SpaceKind::Temp => SpaceFile::kept_open(&self.files, path, file),
-            _ => SpaceFile::kept_open(&self.files, path, self.files.for_pages(file)?),
+            SpaceKind::Temp => file,
+            _ => self.files.for_pages(file)?,
         };
+        let file = self.space_file(path, header.kind, file);
         let mut space = self.space(intro.space, header, file, size);
         if header.kind == SpaceKind::Table {
             space.target = self.target(&full)?;
@@ -389,7 +390,39 @@ impl Spaces {
             }
             done => done?,
         }
-        if matches!(header.kind, SpaceKind::System | SpaceKind::Undo) {
+        self.register_filled(space)
+    }
+
+    /// Opens the file that has just been made, of which everything is known.
+    fn open_made(
+        &self,
+        new: &NewSpace<'_>,
+        header: FileHeader,
+        size: u32,
+    ) -> Result<Arc<Space>> {
+        let full = self.dir.join(new.path);
+        let file = match new.kind {
+            SpaceKind::Temp => self.disk.open(&full, OpenMode::Existing)?,
+            _ => self.files.open_for_pages(&full)?,
+        };
+        let file = self.space_file(new.path, new.kind, file);
+        let mut space = self.space(new.id, header, file, size);
+        if new.target.is_some() {
+            space.target = self.target(&full)?;
+        }
+        self.register_filled(space)
+    }
+
+    /// For a tablespace of this kind, a file that is open for its pages.
+    fn space_file(&self, path: &str, kind: SpaceKind, file: Arc<dyn DiskFile>) -> Arc<SpaceFile> {
+        match kind {
+            SpaceKind::Table => SpaceFile::counted(&self.files, path, file),
+            _ => SpaceFile::kept_open(&self.files, path, file),
+        }
+    }
+
+    fn register_filled(&self, space: Space) -> Result<Arc<Space>> {
+        if matches!(space.kind(), SpaceKind::System | SpaceKind::Undo) {
             // SP-9
             space.file.fill_holes()?;
         }

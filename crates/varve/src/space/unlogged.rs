@@ -33,7 +33,8 @@ impl Space {
     /// An error if no page of the tablespace can be relied on any more (TEMP-6).
     #[inline]
     pub fn check_not_lost(&self) -> Result<()> {
-        self.lost.get().cloned().map_or(Ok(()), Err)
+        let lost = self.lost.get();
+        lost.map_or(Ok(()), |error| Err(Error::clone(error)))
     }
 
     /// Nobody will read its pages any more.
@@ -64,7 +65,7 @@ impl Spaces {
         };
         let path = self.dir.join(space.path());
         let lost = Error::io("use", path, io::Error::other(what));
-        if space.lost.set(lost.clone()).is_ok() {
+        if space.lost.set(Box::new(lost.clone())).is_ok() {
             self.files().tell(&lost.to_string());
         }
     }
