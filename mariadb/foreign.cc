@@ -374,10 +374,9 @@ void Foreign_keys::put_into(varve_table_def *def) const
 }
 
 // Warns of a constraint's name that another one has.
-static void warn_of_name(THD *thd, const std::string &operation, const std::string &words)
+static void warn_of_name(THD *thd, const std::string &child, const std::string &words)
 {
-  const std::string table= operation.substr(operation.find(" table ") + strlen(" table "));
-  const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " + words;
+  const std::string text= "CREATE or ALTER TABLE " + quoted_table(thd, child) + " failed: duplicate name, " + words;
   push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
 }
 
@@ -394,7 +393,7 @@ static std::string words_of(THD *thd, const std::vector<varve_foreign_key> &keys
 
 int Foreign_keys::is_taken(THD *thd, const std::string &constraint) const
 {
-  warn_of_name(thd, m_operation, words_of(thd, m_keys, constraint));
+  warn_of_name(thd, m_parts.front().child, words_of(thd, m_keys, constraint));
   const std::string name= user_name(schema_of(m_parts.front().child)) + '/' + constraint;
   my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), name.c_str());
   return HA_ERR_CANNOT_ADD_FOREIGN;
@@ -429,7 +428,7 @@ int Foreign_keys::refused(THD *thd, varve_code code) const
 {
   if (code == VARVE_CONSTRAINT_EXISTS)
   {
-    warn_of_name(thd, m_operation, words_of(thd, m_keys, varve_last_error_constraint()));
+    warn_of_name(thd, m_parts.front().child, words_of(thd, m_keys, varve_last_error_constraint()));
     return HA_ERR_FOUND_DUPP_KEY;
   }
   const Parts *const parts= faulty();

@@ -665,6 +665,34 @@ fn a_copy_gets_another_name() {
     assert!(f.db.create_table(&twins).is_err());
 }
 
+/// A copy's new constraint must not have another one's name: not when the copy is made, before rows are put
+/// into it, nor when it takes its place, if the name was taken meanwhile.
+#[test]
+fn a_copys_new_constraints_have_free_names() {
+    let f = family(NoAction, NoAction);
+    let copy = |constraint: &str| {
+        let mut copy = children(NoAction, NoAction);
+        copy.name = "a/#copy".into();
+        copy.foreign_keys[0].name = constraint.into();
+        copy
+    };
+    let is_taken = |refused: Result<(), Error>, by: &str| match refused {
+        Err(Error::ConstraintExists(taken)) => assert_eq!(taken.table, by),
+        other => panic!("{other:?}"),
+    };
+    let taken = f.children.def().foreign_keys[0].name.to_uppercase();
+    let refused = f.db.create_table(&copy(&taken)).map(drop);
+    is_taken(refused, "a/children");
+    f.db.create_table(&copy("later")).unwrap();
+    let mut twins = children(NoAction, NoAction);
+    twins.name = "a/twins".into();
+    twins.foreign_keys[0].name = "LATER".into();
+    f.db.create_table(&twins).unwrap();
+    is_taken(f.db.rename_table("a/#copy", "a/kids"), "a/twins");
+    f.db.drop_table("a/twins").unwrap();
+    f.db.rename_table("a/#copy", "a/kids").unwrap();
+}
+
 /// FK-4, also for a parent that the statement before has named, and given up.
 #[test]
 fn a_parent_that_was_read_is_locked_all_the_same() {
