@@ -35,8 +35,21 @@ static void tell(THD *thd, const char *option)
                       int(std::min<size_t>(thd->query_length(), 200)), thd->query());
 }
 
+// The server asks whether the engine has numbers of transactions in ROW START and ROW END, but for a table in
+// partitions it asks too late: nobody could open that.
+static int check_system_time(const TABLE_SHARE *share)
+{
+  if (share->versioned != VERS_TRX_ID)
+    return 0;
+  const Field *begin= share->field[share->vers.start_fieldno];
+  my_error(ER_VERS_FIELD_WRONG_TYPE, MYF(0), begin->field_name.str, "TIMESTAMP(6)", share->table_name.str);
+  return HA_ERR_UNSUPPORTED;
+}
+
 int check_options(THD *thd, const TABLE_SHARE *share)
 {
+  if (int error= check_system_time(share))
+    return error;
   const ha_table_option_struct *options= share->option_struct;
   if (options->encrypted == ENCRYPTED_YES)
     return refuse("encrypted tables (ENCRYPTED=YES)");
