@@ -106,6 +106,39 @@ fn tables_go_when_nobody_holds_them() {
     db.close().unwrap();
 }
 
+/// Those go first that were asked for longest ago, in whatever order they were made and opened.
+#[test]
+fn the_least_recently_used_tables_go_first() {
+    let disk = SimDisk::default();
+    let db = open_with(&disk, 100).unwrap();
+    let (table, between) = (|n: usize| format!("a/t{n}"), |n: usize| format!("a/u{n}"));
+    for name in (0..6).flat_map(|n| [table(n), between(n)]) {
+        db.create_table(&definition(&name)).unwrap();
+    }
+    db.set_table_cache(0);
+    db.set_table_cache(100);
+    let ask = |name: String| drop(db.table(&name).unwrap());
+    (0..6).for_each(|n| ask(table(n)));
+    let used = [3, 0, 5, 2, 4, 1].map(table);
+    for (n, name) in used.iter().enumerate() {
+        ask(name.clone());
+        // Uses are told apart by the tables that are opened between them.
+        ask(between(n));
+    }
+    let mut gone = 0;
+    for limit in (0..12).rev() {
+        db.set_table_cache(limit);
+        let open = db.core().tables.all_open();
+        assert_eq!(db.core().tables.counts().0, limit as usize);
+        let is_open = |name: &String| open.iter().any(|open| open.def.name == *name);
+        gone = used.iter().position(is_open).unwrap_or(used.len());
+        let left: Vec<_> = used.iter().filter(|name| is_open(name)).collect();
+        assert_eq!(left, Vec::from_iter(&used[gone..]), "with {limit} tables");
+    }
+    assert_eq!(gone, used.len());
+    db.close().unwrap();
+}
+
 /// Neither a clean start nor one after a crash touches a table that has nothing to do with it.
 #[test]
 fn a_start_opens_what_it_needs() {
@@ -197,6 +230,66 @@ fn a_row_opens_the_tables_that_it_leads_to() {
     let elder = db.table("a/elder").unwrap();
     assert!(elder.is_referenced());
     assert_eq!(db.referencing(&elder).unwrap()[0].child, name(4));
+    db.close().unwrap();
+}
+
+/// What looks at one table opens no other one, also if it has parents and children; only a check of a child
+/// looks into its parent, to say which rows have none.
+#[test]
+fn looking_at_a_table_opens_no_other_one() {
+    let disk = SimDisk::default();
+    let db = open_with(&disk, 100).unwrap();
+    let key = |name: &str, parent: &str| ForeignKey::new(name, &["k"], parent, &["id"]);
+    let unsigned = |name: &str| {
+        let mut def = definition(name);
+        def.columns[1].ty = ColumnType::u64();
+        def
+    };
+    db.create_table(&unsigned("a/first")).unwrap();
+    db.create_table(&unsigned("a/mid").foreign_key(key("mid", "a/first")))
+        .unwrap();
+    db.create_table(&unsigned("a/last").foreign_key(key("last", "a/mid")))
+        .unwrap();
+    db.set_table_cache(0);
+    db.set_table_cache(100);
+    let count = |metric: &str| {
+        let status = db.status();
+        let found = status.iter().find(|(name, _)| *name == metric);
+        found.unwrap_or_else(|| panic!("no metric {metric}")).1
+    };
+    let before = count("tables_opened");
+    let mid = db.table("a/mid").unwrap();
+    mid.analyze().unwrap();
+    let found = mid.keep_statistics().unwrap().unwrap();
+    mid.set_statistics(&found).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.analyze(&mid).unwrap();
+    trx.keep_statistics(&mid).unwrap();
+    trx.commit().unwrap();
+    assert!(mid.is_referenced());
+    assert_eq!(mid.row_count_estimate(), 0);
+    mid.index_estimate(1).unwrap();
+    assert_eq!(
+        (count("tables_open"), count("tables_opened") - before),
+        (1, 1)
+    );
+    let first = db.table("a/first").unwrap();
+    assert_eq!(db.check_table(&first).unwrap().errors, [""; 0]);
+    assert_eq!(
+        (count("tables_open"), count("tables_opened") - before),
+        (2, 2)
+    );
+    drop((first, mid));
+    db.set_table_cache(0);
+    db.set_table_cache(100);
+    let before = count("tables_opened");
+    let last = db.table("a/last").unwrap();
+    assert_eq!(db.check_table(&last).unwrap().errors, [""; 0]);
+    assert_eq!(
+        (count("tables_open"), count("tables_opened") - before),
+        (2, 2)
+    );
+    drop(last);
     db.close().unwrap();
 }
 
