@@ -2,18 +2,22 @@
 //!
 //! What could break here: a definition without its file, or a file without a definition; a table under its
 //! old name after a rename that was acknowledged; rows of a truncated table; a database that does not open
-//! any more.
+//! any more; a foreign key that one of its two tables knows nothing of, or that nobody heeds.
 //!
-//! Two tests. In the first every operation of the disk is the last one in its turn. In the second the test
+//! Two ways. In the first every operation of the disk is the last one in its turn. In the second the test
 //! starts itself again as a child, which works on tables from several threads and says what it begins and
 //! what it was told is done; the parent kills it at a random moment. After reopening each thread's tables are
-//! as they were before or after what was in flight, their rows included, each passes its check, and the table
-//! files are exactly those of the tables.
+//! as they were before or after what was in flight, their rows and foreign keys included, each passes its
+//! check, what breaks a foreign key is refused, and the table files are exactly those of the tables.
 
 #[path = "support/child.rs"]
 mod child_process;
+#[path = "support/copies.rs"]
+mod copies;
 #[path = "support/ddl.rs"]
 mod ddl;
+#[path = "support/ddl_references.rs"]
+mod ddl_references;
 #[path = "support/directories.rs"]
 mod directories;
 #[path = "support/dying_disk.rs"]
@@ -24,40 +28,61 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use child_process::Life;
+use copies::{backup_of, copy_of};
 use ddl::{Op, Tables, check, elsewhere, open_again, options, state};
+use ddl_references::check_references;
 use directories::{copy_dir, files_that_go};
 use dying_disk::DyingDisk;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use varve::Database;
+use varve::{Database, Error};
 
 // ---- Every operation of the disk is the last one.
 
 #[test]
 fn every_operation_of_the_disk_may_be_the_last() {
-    sweep(u64::MAX);
+    sweep(&plain_tables(), &script(), u64::MAX);
 }
 
 /// Files that go in portions: all are larger.
 #[test]
 fn every_operation_of_the_disk_may_be_the_last_where_files_are_large() {
-    let left = sweep(PORTION);
+    let left = sweep(&plain_tables(), &script(), PORTION);
     assert!(left > 0, "no crash has left anything to go on with");
 }
 
 /// Less than the file of an empty table.
 const PORTION: u64 = 2 * 4096;
 
-/// Returns how many files were found half gone after a crash.
-fn sweep(portion: u64) -> usize {
-    let base = tempfile::tempdir().unwrap();
-    let db = Database::open(base.path(), options()).unwrap();
-    Op::Create("a/old".into()).run(&db).unwrap();
-    Op::Fill("a/old".into(), 150).run(&db).unwrap();
-    let before = state(&db);
-    db.close().unwrap();
-    let script = [
+/// What a sweep begins with.
+struct Base {
+    dir: tempfile::TempDir,
+    tables: Tables,
+}
+
+impl Base {
+    fn new(ops: &[Op]) -> Base {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), options()).unwrap();
+        let mut tables = Tables::new();
+        for op in ops {
+            op.run(&db).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+            op.apply(&mut tables);
+        }
+        assert_eq!(state(&db), tables);
+        db.close().unwrap();
+        Base { dir, tables }
+    }
+}
+
+fn plain_tables() -> Base {
+    let ops = [Op::Create("a/old".into()), Op::Fill("a/old".into(), 150)];
+    Base::new(&ops)
+}
+
+fn script() -> Vec<Op> {
+    vec![
         Op::Create("a/new".into()),
         Op::Fill("a/new".into(), 20),
         Op::Rename("a/new".into(), "b/new".into()),
@@ -90,18 +115,87 @@ fn sweep(portion: u64) -> usize {
         Op::Truncate("a/far".into()),
         Op::Rename("a/far".into(), "c/far".into()),
         Op::Drop("c/far".into()),
+    ]
+}
+
+/// Tables that are tied by foreign keys.
+#[test]
+fn every_operation_of_the_disk_may_be_the_last_one_of_a_family() {
+    sweep(&family(), &script_of_a_family(), PORTION);
+}
+
+fn family() -> Base {
+    let parent = || "a/parent".to_string();
+    let ops = [Op::Create(parent()), Op::Fill(parent(), 10)];
+    Base::new(&ops)
+}
+
+fn script_of_a_family() -> Vec<Op> {
+    let (parent, child) = (|| "b/parent".to_string(), || "b/child".to_string());
+    let mut script = vec![
+        Op::CreateChild("a/child".into(), "a/parent".into()),
+        Op::Fill("a/child".into(), 20),
+        Op::Rename("a/parent".into(), parent()),
+        Op::Rename("a/child".into(), child()),
+        Op::DropForeignKey(child()),
+        Op::AddForeignKey(child(), parent()),
+        Op::RenameColumn(parent(), "other".into()),
+        Op::Redefine(child(), "by_other".into()),
+        Op::Indexes(parent(), true),
+        Op::Rebuild(parent()),
+        Op::Rebuild(child()),
     ];
+    script.extend(altered(&parent(), Op::CreateCopy(parent())));
+    script.extend(altered(&child(), Op::CreateCopy(child())));
+    // A foreign key comes, and the rows are looked at.
+    script.push(Op::DropForeignKey(child()));
+    let create = Op::CreateCopyReferring(child(), parent());
+    script.extend(altered(&child(), create));
+    script.extend([
+        Op::Truncate(child()),
+        Op::Fill(child(), 5),
+        Op::DropUnchecked(parent()),
+        Op::Create(parent()),
+        Op::Fill(parent(), 3),
+        Op::Drop(child()),
+        Op::Drop(parent()),
+    ]);
+    script
+}
+
+/// How a server alters a table by making a copy.
+fn altered(name: &str, create: Op) -> Vec<Op> {
+    let mut all = vec![create, Op::FillCopy(name.into())];
+    all.push(steps_aside(name));
+    all.extend(copy_takes_its_place(name));
+    all
+}
+
+fn steps_aside(name: &str) -> Op {
+    Op::Rename(name.into(), backup_of(name))
+}
+
+fn copy_takes_its_place(name: &str) -> Vec<Op> {
+    vec![
+        Op::Rename(copy_of(name), name.into()),
+        Op::Drop(backup_of(name)),
+    ]
+}
+
+/// Each operation that changes the disk of the base is the last one in its turn, while the script is played.
+/// Returns how many files were found half gone after a crash.
+fn sweep(base: &Base, script: &[Op], portion: u64) -> usize {
     let work = tempfile::tempdir().unwrap();
     let mut deaths = vec![0; script.len()];
     let (mut lives, mut sweeps, mut left) = (0, 0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
-        copy_dir(base.path(), &dir);
+        copy_dir(base.dir.path(), &dir);
         let disk = DyingDisk::new();
         disk.set_portion(portion);
         let db = Database::open_on(Arc::new(disk.clone()), &dir, options()).unwrap();
         disk.live_for(lives);
-        let mut tables = before.clone();
+        let mut tables = base.tables.clone();
         let died_in = script.iter().find(|op| {
             let ok = op.run(&db).is_ok();
             if ok {
@@ -147,6 +241,94 @@ fn sweep(portion: u64) -> usize {
     println!("deaths in each step: {deaths:?}");
     assert!(deaths.iter().all(|n| *n > 0), "{deaths:?}");
     left
+}
+
+/// One operation of the disk fails, whichever, and what comes after it works. The statement that it falls to
+/// is made as if nothing had been, once the database is opened again if it has stopped; then all others.
+#[test]
+fn any_operation_of_the_disk_may_fail_under_a_family() {
+    let seed = std::env::var(SEED).map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
+    println!("{SEED}={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (base, script) = (family(), script_of_a_family());
+    let (mut at, mut failed, mut stopped) = (0, 0, 0);
+    loop {
+        match play_with_failure(&base, &script, at) {
+            Struck::Nothing => break,
+            Struck::Nobody => {}
+            Struck::Statement => failed += 1,
+            Struck::Database => stopped += 1,
+        }
+        at += rng.random_range(1..=2 * FAULT_STEP);
+    }
+    println!("of {at} operations, {failed} made a statement fail, {stopped} stopped the database");
+    assert!(failed > 0 && stopped > 0);
+}
+
+/// Of so many operations that change the disk about one fails.
+const FAULT_STEP: i64 = 8;
+
+/// To whom an operation of the disk that failed fell.
+enum Struck {
+    /// The script was over.
+    Nothing,
+    /// Somebody who went on without it.
+    Nobody,
+    Statement,
+    Database,
+}
+
+fn play_with_failure(base: &Base, script: &[Op], at: i64) -> Struck {
+    let work = tempfile::tempdir().unwrap();
+    let dir = work.path().join("db");
+    copy_dir(base.dir.path(), &dir);
+    let disk = DyingDisk::new();
+    let open = || {
+        let db = Database::open_on(Arc::new(disk.clone()), &dir, options()).unwrap();
+        assert!(db.wait_for_recovery(Duration::from_secs(60)));
+        db
+    };
+    let (mut db, mut tables, mut struck) = (open(), base.tables.clone(), None);
+    disk.fail_once_after(at);
+    for op in script {
+        let before = tables.clone();
+        op.apply(&mut tables);
+        let Err(e) = op.run(&db) else {
+            continue;
+        };
+        let context = format!("operation {at} fails, in {op:?}: {e}");
+        assert!(disk.has_failed_once() && struck.is_none(), "{context}");
+        struck = Some(Struck::Statement);
+        // A file that could not be removed is in the way until the next start.
+        let is_in_the_way = matches!(e, Error::AlreadyExists { .. });
+        if is_in_the_way || db.core().check_usable().is_err() {
+            struck = Some(Struck::Database);
+            db.crash();
+            db = open();
+        }
+        let found = state(&db);
+        if found == tables {
+            // It was done, but for its file, which may have the former name until the next start.
+            db.crash();
+            db = open();
+        } else {
+            assert_eq!(found, before, "{context}");
+            op.run(&db)
+                .unwrap_or_else(|e| panic!("{context}, again: {e}"));
+        }
+        check_references(&db, &state(&db), &context);
+    }
+    let context = format!("operation {at} has failed");
+    let is_over = !disk.has_failed_once();
+    disk.live_for(i64::MAX);
+    db.crash();
+    let db = open();
+    assert_eq!(state(&db), tables, "{context}");
+    check(&db, &context);
+    match is_over {
+        true => Struck::Nothing,
+        false => struck.unwrap_or(Struck::Nobody),
+    }
 }
 
 /// DDL-3: redo says that the file goes until it is gone, however many checkpoints there are meanwhile.
@@ -221,21 +403,41 @@ fn names(thread: usize) -> [String; 4] {
 }
 
 fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
+    loop {
+        let op = drawn_op(thread, tables, rng);
+        if op.is_possible(tables) {
+            return op;
+        }
+    }
+}
+
+fn drawn_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
     let names = names(thread);
     let (there, free): (Vec<_>, Vec<_>) = names.iter().partition(|n| tables.contains_key(*n));
     let (Some(some), Some(other)) = (there.choose(rng), free.choose(rng)) else {
         return match free.choose(rng) {
             Some(name) => Op::Create(name.to_string()),
-            None => Op::Drop(there.choose(rng).expect("four names").to_string()),
+            // They may refer to each other in a circle.
+            None if rng.random() => {
+                Op::DropForeignKey(there.choose(rng).expect("four").to_string())
+            }
+            None => Op::Drop(there.choose(rng).expect("four").to_string()),
         };
     };
     let more = there.iter().find(|name| **name != *some);
-    match rng.random_range(0..16) {
-        12 | 13 => Op::Rebuild(some.to_string()),
-        14 | 15 if more.is_some() => Op::Together(
-            some.to_string(),
-            more.expect("it was looked at").to_string(),
-        ),
+    match (rng.random_range(0..22), more) {
+        (12 | 13, _) => Op::Rebuild(some.to_string()),
+        (14 | 15, Some(more)) => Op::Together(some.to_string(), more.to_string()),
+        (16 | 17, _) => Op::CreateChild(other.to_string(), some.to_string()),
+        (18 | 19, Some(more)) => Op::AddForeignKey(some.to_string(), more.to_string()),
+        (20 | 21, _) => Op::DropForeignKey(some.to_string()),
+        (what, _) => drawn_change(what, some, other, rng),
+    }
+}
+
+/// A change of the table `some`, which may be called `other` then.
+fn drawn_change(what: u32, some: &str, other: &str, rng: &mut StdRng) -> Op {
+    match what {
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use varve::{
-    ColumnType, Database, Error, ForeignKeyChecks, Isolation, LockMode, LogLevel, Options,
-    PreparedRedefinition, RedefinitionWaits, Result, TableDef, Value,
+    ColumnType, Database, Error, ForeignKey, ForeignKeyChecks, Isolation, LockMode, LogLevel,
+    Options, PreparedRedefinition, RedefinitionWaits, Result, Table, TableDef, Value,
 };
 
+use super::copies::{copied_definition, copy_of, fill_copy, is_aside};
+use super::ddl_references::check_references;
 use super::directories::{files_below, files_that_go};
 
 pub fn options() -> Options {
@@ -37,13 +39,58 @@ fn definition(name: &str) -> TableDef {
         .index("by_fill", &["fill"])
 }
 
-/// Those of `definition`.
-const FEWEST_COLUMNS: usize = 2;
+/// The same with a column that may refer to another table's `id`. Rows with odd numbers refer to number 0.
+fn child_definition(name: &str) -> TableDef {
+    definition(name)
+        .nullable(PARENT, ColumnType::i64())
+        .index("by_parent", &[PARENT])
+}
 
-/// A table: how many rows it has, what its second column and its index are called, whether it has the other
-/// indexes, and how many columns.
-type State = (i64, String, String, bool, usize);
+/// The third column of a child.
+const PARENT: &str = "parent";
+
+/// What a table refers to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refers {
+    /// It has no column for that.
+    Never,
+    ToNobody,
+    To(String),
+}
+
+/// A table, as everybody sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Fewer than none: they were discarded.
+    pub rows: i64,
+    /// What its second column and its first index are called.
+    column: String,
+    index: String,
+    has_more_indexes: bool,
+    more_columns: usize,
+    pub refers: Refers,
+}
+
 pub type Tables = BTreeMap<String, State>;
+
+impl State {
+    fn new(rows: i64, refers: Refers) -> State {
+        State {
+            rows,
+            column: "fill".into(),
+            index: "by_fill".into(),
+            has_more_indexes: false,
+            more_columns: 0,
+            refers,
+        }
+    }
+}
+
+/// A foreign key to this table's `id`, of a name that no other one has.
+fn foreign_key(parent: &str) -> ForeignKey {
+    let name = format!("of_{:016x}", rand::random::<u64>());
+    ForeignKey::new(name, &[PARENT], parent, &["id"])
+}
 
 /// What is done to tables. Each is one DDL statement or one transaction.
 #[derive(Clone, Debug)]
@@ -77,6 +124,18 @@ pub enum Op {
     Import(String),
     /// Inserts so many rows.
     Fill(String, i64),
+    /// With a foreign key to the second one.
+    CreateChild(String, String),
+    /// The first one refers to the second one from then on, whatever its rows say.
+    AddForeignKey(String, String),
+    DropForeignKey(String),
+    /// Although others may refer to it.
+    DropUnchecked(String),
+    /// Makes a copy that has the table's foreign key, if it has one; rows are copied by a step of their own.
+    CreateCopy(String),
+    /// The copy refers to the second one, as the table itself does not: its rows are checked.
+    CreateCopyReferring(String, String),
+    FillCopy(String),
 }
 
 impl Op {
@@ -161,52 +220,193 @@ impl Op {
                 let mut trx = db.begin(Isolation::RepeatableRead);
                 for id in first..first + rows {
                     let fill = vec![id as u8; (id % 300) as usize];
-                    let mut values = vec![Value::Int(id), Value::Bytes(fill)];
-                    values.resize(table.def().columns.len(), Value::Null);
-                    let row = table.def().row(&values)?;
-                    trx.insert(&table, &row.datums())?;
+                    let parent = (id % 2 == 1).then_some(0);
+                    table.insert(&mut trx, &row(table.def(), id, fill, parent))?;
                 }
                 trx.commit()
             }
+            Op::CreateChild(name, parent) => {
+                let def = child_definition(name).foreign_key(foreign_key(parent));
+                db.create_table(&def).map(drop)
+            }
+            Op::AddForeignKey(name, parent) => {
+                let mut prepared = prepared(db, name)?;
+                prepared.add_foreign_key(foreign_key(parent))?;
+                prepared.commit(&mut |_, _| {})
+            }
+            Op::DropForeignKey(name) => {
+                let key = db.table(name)?.def().foreign_keys[0].name.clone();
+                let mut prepared = prepared(db, name)?;
+                prepared.drop_foreign_key(&key)?;
+                prepared.commit(&mut |_, _| {})
+            }
+            Op::DropUnchecked(name) => db.drop_table_with(name, ForeignKeyChecks::Off),
+            Op::CreateCopy(name) => db.create_table(&copied_definition(db, name)?).map(drop),
+            Op::CreateCopyReferring(name, parent) => {
+                let def = copied_definition(db, name)?.foreign_key(foreign_key(parent));
+                db.create_table(&def).map(drop)
+            }
+            Op::FillCopy(name) => fill_copy(db, name),
+        }
+    }
+
+    /// Whether the statement does what it says: foreign keys and what there is are not in its way.
+    pub fn is_possible(&self, tables: &Tables) -> bool {
+        let is_child = |name| tables[name].refers != Refers::Never;
+        let refers = |name| matches!(tables[name].refers, Refers::To(_));
+        match self {
+            Op::Drop(name) | Op::Truncate(name) => children_of(tables, name).next().is_none(),
+            // Several tables do not change together if they have to do with others.
+            Op::Together(one, other) => [one, other]
+                .into_iter()
+                .all(|name| !refers(name) && children_of(tables, name).next().is_none()),
+            Op::Fill(name, _) => match &tables[name].refers {
+                Refers::To(parent) => tables.get(parent).is_some_and(|parent| parent.rows > 0),
+                Refers::Never | Refers::ToNobody => true,
+            },
+            Op::AddForeignKey(name, _) => is_child(name) && !refers(name),
+            Op::DropForeignKey(name) => refers(name),
+            _ => true,
         }
     }
 
     pub fn apply(&self, tables: &mut Tables) {
-        match self {
-            Op::Create(name) | Op::CreateElsewhere(name) => {
-                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into(), false, 2)))
+        let table = |name: &String| tables.get(name).expect("it exists").clone();
+        let (name, after) = match self {
+            Op::Create(name) | Op::CreateElsewhere(name) => (name, State::new(0, Refers::Never)),
+            Op::CreateChild(name, parent) => (name, State::new(0, Refers::To(parent.clone()))),
+            Op::Rename(from, to) | Op::RenameWaiting(from, to) => return rename(tables, from, to),
+            Op::RenameColumn(name, to) => {
+                let column = to.clone();
+                (
+                    name,
+                    State {
+                        column,
+                        ..table(name)
+                    },
+                )
             }
-            Op::Rename(from, to) | Op::RenameWaiting(from, to) => {
-                let rows = tables.remove(from).expect("it exists");
-                tables.insert(to.clone(), rows);
+            Op::Redefine(name, to) => {
+                let index = to.clone();
+                (
+                    name,
+                    State {
+                        index,
+                        ..table(name)
+                    },
+                )
             }
-            Op::RenameColumn(name, to) => tables.get_mut(name).expect("it exists").1 = to.clone(),
-            Op::Redefine(name, to) => tables.get_mut(name).expect("it exists").2 = to.clone(),
-            Op::Indexes(name, there) => tables.get_mut(name).expect("it exists").3 = *there,
-            Op::AddColumn(name) => tables.get_mut(name).expect("it exists").4 += 1,
+            Op::Indexes(name, there) => {
+                let has_more_indexes = *there;
+                (
+                    name,
+                    State {
+                        has_more_indexes,
+                        ..table(name)
+                    },
+                )
+            }
+            Op::AddColumn(name) => {
+                let more_columns = table(name).more_columns + 1;
+                (
+                    name,
+                    State {
+                        more_columns,
+                        ..table(name)
+                    },
+                )
+            }
             Op::DropColumn(name) => {
-                let columns = &mut tables.get_mut(name).expect("it exists").4;
-                *columns = (*columns - 1).max(FEWEST_COLUMNS);
+                let more_columns = table(name).more_columns.saturating_sub(1);
+                (
+                    name,
+                    State {
+                        more_columns,
+                        ..table(name)
+                    },
+                )
             }
             Op::Together(one, other) => {
-                for (name, indexes) in [(one, false), (other, true)] {
+                for (name, has_more_indexes) in [(one, false), (other, true)] {
                     let table = tables.get_mut(name).expect("it exists");
-                    (table.3, table.4) = (indexes, table.4 + 1);
+                    table.has_more_indexes = has_more_indexes;
+                    table.more_columns += 1;
                 }
+                return;
             }
-            Op::Rebuild(_) => {}
-            Op::Discard(name) => drop(tables.insert(name.clone(), discarded())),
-            Op::Import(name) => drop(tables.insert(name.clone(), imported())),
+            Op::Rebuild(_) => return,
+            Op::Discard(name) => (name, discarded()),
+            Op::Import(name) => (name, imported()),
             Op::Truncate(name) => {
-                let table = tables.get_mut(name).expect("it exists");
-                if *table == discarded() {
-                    *table = imported();
-                }
-                table.0 = 0;
+                let before = table(name);
+                let before = if before == discarded() {
+                    imported()
+                } else {
+                    before
+                };
+                (name, State { rows: 0, ..before })
             }
-            Op::Drop(name) => drop(tables.remove(name)),
-            Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
-        }
+            Op::Drop(name) | Op::DropUnchecked(name) => return drop(tables.remove(name)),
+            Op::Fill(name, rows) => {
+                let rows = table(name).rows + rows;
+                (
+                    name,
+                    State {
+                        rows,
+                        ..table(name)
+                    },
+                )
+            }
+            Op::AddForeignKey(name, parent) => {
+                let refers = Refers::To(parent.clone());
+                (
+                    name,
+                    State {
+                        refers,
+                        ..table(name)
+                    },
+                )
+            }
+            Op::DropForeignKey(name) => {
+                let refers = Refers::ToNobody;
+                (
+                    name,
+                    State {
+                        refers,
+                        ..table(name)
+                    },
+                )
+            }
+            Op::CreateCopy(name) => (
+                &copy_of(name),
+                State {
+                    rows: 0,
+                    ..table(name)
+                },
+            ),
+            Op::CreateCopyReferring(name, parent) => {
+                let refers = Refers::To(parent.clone());
+                (
+                    &copy_of(name),
+                    State {
+                        rows: 0,
+                        refers,
+                        ..table(name)
+                    },
+                )
+            }
+            Op::FillCopy(name) => {
+                let rows = table(name).rows;
+                (
+                    &copy_of(name),
+                    State {
+                        rows,
+                        ..table(&copy_of(name))
+                    },
+                )
+            }
+        };
+        tables.insert(name.clone(), after);
     }
 
     pub fn to_line(&self) -> String {
@@ -227,6 +427,13 @@ impl Op {
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
+            Op::CreateChild(name, parent) => format!("child {name} {parent}"),
+            Op::AddForeignKey(name, parent) => format!("refer {name} {parent}"),
+            Op::DropForeignKey(name) => format!("forget {name}"),
+            Op::DropUnchecked(_)
+            | Op::CreateCopy(_)
+            | Op::CreateCopyReferring(..)
+            | Op::FillCopy(_) => unreachable!("no process that is killed does {self:?}"),
         }
     }
 
@@ -249,9 +456,59 @@ impl Op {
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
+            "child" => Op::CreateChild(name(1), name(2)),
+            "refer" => Op::AddForeignKey(name(1), name(2)),
+            "forget" => Op::DropForeignKey(name(1)),
             other => panic!("{other}"),
         }
     }
+}
+
+/// A table gets another name. Those that refer to it say so, but if it steps aside or is a copy.
+fn rename(tables: &mut Tables, from: &str, to: &str) {
+    let table = tables.remove(from).expect("it exists");
+    tables.insert(to.into(), table);
+    if is_aside(from) || is_aside(to) {
+        return;
+    }
+    for table in tables.values_mut() {
+        if table.refers == Refers::To(from.into()) {
+            table.refers = Refers::To(to.into());
+        }
+    }
+}
+
+/// The tables that refer to one. None of them is a copy, or has stepped aside for one (FK-2).
+pub fn children_of<'a>(
+    tables: &'a Tables,
+    parent: &str,
+) -> impl Iterator<Item = (&'a String, &'a State)> {
+    let to_it = Refers::To(parent.into());
+    (tables.iter()).filter(move |(name, table)| table.refers == to_it && !is_aside(name))
+}
+
+/// A row of a table with this definition. NULL is in all other columns.
+pub fn row(def: &TableDef, id: i64, fill: Vec<u8>, parent: Option<i64>) -> Vec<Value> {
+    let mut values = vec![Value::Int(id), Value::Bytes(fill)];
+    if def.column_index(PARENT).is_some() {
+        values.push(parent.map_or(Value::Null, Value::Int));
+    }
+    values.resize(def.columns.len(), Value::Null);
+    values
+}
+
+/// What the parent is called now; the handle's definition says what it was called before.
+fn refers(db: &Database, table: &Table) -> Refers {
+    match db.foreign_keys(table).unwrap().pop() {
+        Some(reference) => Refers::To(reference.key.parent),
+        None if table.def().column_index(PARENT).is_some() => Refers::ToNobody,
+        None => Refers::Never,
+    }
+}
+
+fn prepared(db: &Database, name: &str) -> Result<PreparedRedefinition> {
+    let def = db.table(name)?.def().clone();
+    db.prepare_redefinition(&def, RedefinitionWaits::default())
 }
 
 /// Rows of a table that was exported.
@@ -259,12 +516,12 @@ const EXPORTED: i64 = 120;
 
 /// A table whose rows were discarded.
 fn discarded() -> State {
-    (-1, String::new(), String::new(), false, 0)
+    State::new(-1, Refers::Never)
 }
 
 /// One that has got those of the exported file.
 fn imported() -> State {
-    (EXPORTED, "fill".into(), "by_fill".into(), false, 2)
+    State::new(EXPORTED, Refers::Never)
 }
 
 /// The file of a table that was exported, of a database that is gone.
@@ -338,12 +595,9 @@ fn change_first(db: &Database, name: &str, fill: u8) -> Result<()> {
         return Ok(());
     }
     let table = db.table(name)?;
-    let columns = table.def().columns.len();
     for (id, stays) in [(0, true), (1_000_000, false)] {
         let mut trx = db.begin(Isolation::RepeatableRead);
-        let mut values = vec![Value::Int(id), Value::Bytes(vec![fill; 20])];
-        values.resize(columns, Value::Null);
-        table.put(&mut trx, &values)?;
+        table.put(&mut trx, &row(table.def(), id, vec![fill; 20], None))?;
         match stays {
             true => trx.commit()?,
             false => trx.rollback()?,
@@ -381,21 +635,29 @@ pub fn state(db: &Database) -> Tables {
         }
         let rows = count(db, &name).unwrap();
         let table = db.table(&name).unwrap();
-        let (column, index) = (&table.def().columns[1], &table.def().indexes[0]);
+        let def = table.def();
+        let (column, index) = (&def.columns[1], &def.indexes[0]);
         assert_eq!(
             column.ty == ColumnType::Bytes(400),
             index.name != "by_fill",
             "{name}"
         );
-        let has_more = table.def().indexes.len() > 1;
-        let names = (column.name.clone(), index.name.clone());
-        let columns = table.def().columns.len();
-        (name, (rows, names.0, names.1, has_more, columns))
+        let is_more = |name: &str| name.starts_with("more");
+        let more_columns = def.columns.iter().filter(|column| is_more(&column.name));
+        let state = State {
+            rows,
+            column: column.name.clone(),
+            index: index.name.clone(),
+            has_more_indexes: def.indexes.iter().any(|index| is_more(&index.name)),
+            more_columns: more_columns.count(),
+            refers: refers(db, &table),
+        };
+        (name, state)
     };
     db.tables().unwrap().into_iter().map(rows).collect()
 }
 
-/// Tables are sound, and the files are theirs.
+/// Tables are sound, those at both ends of a foreign key know each other, and the files are theirs.
 pub fn check(db: &Database, context: &str) {
     assert_eq!(*WARNINGS.lock().unwrap(), [""; 0], "{context}");
     let (waiting, names) = db
@@ -403,10 +665,17 @@ pub fn check(db: &Database, context: &str) {
         .unwrap()
         .into_iter()
         .partition::<Vec<_>, _>(|name| is_discarded(db, name));
-    for name in &names {
+    let tables = state(db);
+    // A parent that has stepped aside is waited for, by CHECK TABLE, too.
+    let is_waiting = |name: &String| match &tables[name].refers {
+        Refers::To(parent) => !tables.contains_key(parent),
+        Refers::Never | Refers::ToNobody => false,
+    };
+    for name in names.iter().filter(|name| !is_waiting(name)) {
         let report = db.check_table(&db.table(name).unwrap()).unwrap();
         assert_eq!(report.errors, [""; 0], "{context}: {name}");
     }
+    check_references(db, &tables, context);
     let mut files = Vec::new();
     for schema in std::fs::read_dir(db.dir()).unwrap() {
         let schema = schema.unwrap();

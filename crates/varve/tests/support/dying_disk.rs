@@ -9,10 +9,13 @@ use varve::internals::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
 use varve::{Error, Result};
 
 /// A disk of a process that dies: after so many changing operations nothing works any more. What is done in
-/// the background to files that go does not count: how much that is by the end of a statement is chance.
+/// the background to files that go does not count: how much that is by the end of a statement is chance. Or
+/// one of them fails, and the process lives.
 #[derive(Clone)]
 pub struct DyingDisk {
     left: Arc<AtomicI64>,
+    /// What fails then is one operation.
+    fails_once: Arc<AtomicBool>,
     reads_fail: Arc<AtomicBool>,
     full: Arc<Mutex<Option<&'static str>>>,
     before: Arc<Mutex<Option<Before>>>,
@@ -26,6 +29,7 @@ impl DyingDisk {
     pub fn new() -> DyingDisk {
         DyingDisk {
             left: Arc::new(AtomicI64::new(i64::MAX)),
+            fails_once: Arc::default(),
             reads_fail: Arc::default(),
             full: Arc::default(),
             before: Arc::default(),
@@ -64,20 +68,36 @@ impl DyingDisk {
         self.left.store(operations, Ordering::SeqCst);
     }
 
+    /// After so many changing operations one fails.
+    pub fn fail_once_after(&self, operations: i64) {
+        self.fails_once.store(true, Ordering::SeqCst);
+        self.live_for(operations);
+    }
+
+    /// Whether it has.
+    pub fn has_failed_once(&self) -> bool {
+        !self.fails_once.load(Ordering::SeqCst)
+    }
+
     /// Nothing can be read while this is set; writing goes on.
     pub fn fail_reads(&self, fail: bool) {
         self.reads_fail.store(fail, Ordering::SeqCst);
     }
 
     fn alive(&self, op: &'static str, path: &Path, changes: i64) -> Result<()> {
-        match self.left.fetch_sub(changes, Ordering::SeqCst) {
-            left if left >= changes.max(1) => Ok(()),
-            _ => Err(Error::io(
-                op,
-                path,
-                std::io::Error::other("the process is dead"),
-            )),
+        if self.left.fetch_sub(changes, Ordering::SeqCst) >= changes.max(1) {
+            return Ok(());
         }
+        let why = match self.fails_once.load(Ordering::SeqCst) {
+            true if changes == 0 => return Ok(()),
+            true => {
+                self.left.store(i64::MAX, Ordering::SeqCst);
+                self.fails_once.store(false, Ordering::SeqCst);
+                "the test lets it fail"
+            }
+            false => "the process is dead",
+        };
+        Err(Error::io(op, path, std::io::Error::other(why)))
     }
 }
 
