@@ -64,11 +64,33 @@ pub struct By {
 }
 
 /// What the statements of a run are checked by.
+#[derive(Clone)]
 pub struct Rules {
+    /// By their children and numbers.
     pub keys: Vec<Key>,
     /// Of each table.
     pub indexes: Vec<Vec<Index>>,
+    /// What each table is called, or was before it was dropped.
+    pub names: Vec<String>,
+    /// Whether each table is there. One that is not has neither rows nor foreign keys.
+    pub is_there: Vec<bool>,
     pub checks: bool,
+}
+
+/// A statement that concerns a whole table.
+#[derive(Clone, Debug)]
+pub enum Ddl {
+    /// Of a table that was dropped, perhaps with a foreign key.
+    Create(usize, Option<Key>),
+    Drop(usize),
+    Truncate(usize),
+    Rename(usize, String),
+    AddKey(Key),
+    /// The foreign key of this table with this number.
+    DropKey(usize, usize),
+    /// Its rows are written anew: by the engine, or by a copy that the server makes.
+    Rebuild(usize),
+    Copy(usize),
 }
 
 impl Rules {
@@ -78,15 +100,34 @@ impl Rules {
         keys
     }
 
-    /// In the order of the indexes that are referred to, and of names.
+    /// In the order of the indexes that are referred to, of schemas and names.
     fn of_parent(&self, parent: usize) -> Vec<Key> {
         let mut keys = self.keys.clone();
         keys.retain(|key| key.parent == parent);
         keys.sort_by_key(|key| {
             let index = self.index_of(parent, &key.parent_columns);
-            (index, key.child, key.number)
+            let schema = self.names[key.child].split('/').next();
+            (index, schema.map(str::to_string), key.child, key.number)
         });
         keys
+    }
+
+    /// A table to which another one refers keeps its rows.
+    fn check_not_referenced(&self, table: usize) -> Allowed {
+        let refers = |key: &Key| key.parent == table && key.child != table;
+        match self.checks && self.keys.iter().any(refers) {
+            true => Err(Refused),
+            false => Ok(()),
+        }
+    }
+
+    fn add_key(&mut self, key: &Key) -> Allowed {
+        if self.checks && !self.is_there[key.parent] {
+            return Err(Refused);
+        }
+        self.keys.push(key.clone());
+        self.keys.sort_by_key(|key| (key.child, key.number));
+        Ok(())
     }
 
     /// FK-1: the first index that begins with the columns; 0 is the primary key.
@@ -117,6 +158,43 @@ impl Model {
             tables: vec![Rows::new(); rules.indexes.len()],
             entries: rules.indexes.iter().map(empty).collect(),
         }
+    }
+
+    /// What is refused may leave anything.
+    pub fn ddl(&mut self, rules: &mut Rules, statement: &Ddl) -> Allowed {
+        match *statement {
+            Ddl::Create(table, ref key) => {
+                rules.is_there[table] = true;
+                key.iter().try_for_each(|key| rules.add_key(key))?;
+            }
+            Ddl::Drop(table) => {
+                rules.check_not_referenced(table)?;
+                self.empty(table);
+                rules.keys.retain(|key| key.child != table);
+                rules.is_there[table] = false;
+            }
+            Ddl::Truncate(table) => {
+                rules.check_not_referenced(table)?;
+                self.empty(table);
+            }
+            Ddl::Rename(table, ref name) => rules.names[table].clone_from(name),
+            Ddl::AddKey(ref key) => {
+                rules.add_key(key)?;
+                if rules.checks && orphan_by(&self.tables, key).is_some() {
+                    return Err(Refused);
+                }
+            }
+            Ddl::DropKey(child, number) => {
+                (rules.keys).retain(|key| (key.child, key.number) != (child, number));
+            }
+            Ddl::Rebuild(_) | Ddl::Copy(_) => {}
+        }
+        Ok(())
+    }
+
+    fn empty(&mut self, table: usize) {
+        self.tables[table].clear();
+        self.entries[table].iter_mut().for_each(BTreeSet::clear);
     }
 
     /// The first entry behind `after` that begins with these values.
@@ -308,18 +386,24 @@ impl Model {
     }
 }
 
+/// A row that has no parent by this foreign key.
+fn orphan_by<'a>(tables: &'a [Rows], key: &Key) -> Option<&'a Row> {
+    let parents: BTreeSet<Vec<i64>> = tables[key.parent]
+        .values()
+        .filter_map(|row| values(row, &key.parent_columns))
+        .collect();
+    let is_orphan = |row: &&Row| {
+        let wanted = values(row, &key.columns);
+        wanted.is_some_and(|wanted| !parents.contains(&wanted))
+    };
+    tables[key.child].values().find(is_orphan)
+}
+
 /// FK-3, of tables that were only changed with checks on.
 pub fn check_references(tables: &[Rows], keys: &[Key]) {
     for key in keys {
-        let parents: BTreeSet<Vec<i64>> = tables[key.parent]
-            .values()
-            .filter_map(|row| values(row, &key.parent_columns))
-            .collect();
-        for row in tables[key.child].values() {
-            let wanted = values(row, &key.columns);
-            let is_there = wanted.is_none_or(|wanted| parents.contains(&wanted));
-            assert!(is_there, "FK-3: {row:?} of {key:?}");
-        }
+        let orphan = orphan_by(tables, key);
+        assert!(orphan.is_none(), "FK-3: {orphan:?} of {key:?}");
     }
 }
 
