@@ -603,11 +603,14 @@ impl Ddl {
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
         let created_by = if is_made_now { id } else { table.created_by };
-        self.put_in_place(&table, None, def, created_by)?;
+        let placed = self.put_in_place(&table, None, def, created_by);
         children
             .iter()
             .for_each(|child| self.refresh_copy(&child.def));
-        moved.inspect_err(|_| self.spaces.files_match(false))
+        // The table is found by its tablespace, whatever the file is called.
+        let moved = moved.inspect_err(|_| self.spaces.files_match(false));
+        self.tell_of_table(to, placed.and(moved));
+        Ok(())
     }
 
     /// Gives the definition another name, which is free, and what has the former one in it: constraints whose
@@ -703,8 +706,8 @@ impl Ddl {
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;
         let placed = self.put_in_place(&table, None, def, id);
-        self.replace_file(&table, space)?;
-        placed
+        self.tell_of_table(name, placed.and(self.replace_file(&table, space)));
+        Ok(())
     }
 
     /// The file of the tablespace takes the place of the table's, which is gone.
