@@ -376,7 +376,8 @@ void Foreign_keys::put_into(varve_table_def *def) const
 // Warns of a constraint's name that another one has.
 static void warn_of_name(THD *thd, const std::string &child, const std::string &words)
 {
-  const std::string text= "CREATE or ALTER TABLE " + quoted_table(thd, child) + " failed: duplicate name, " + words;
+  const std::string table= quoted_table(thd, child);
+  const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " + words;
   push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
 }
 

@@ -71,7 +71,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
         let result = result_of(line);
         match &result {
             Some((_, Outcome::Failed)) => failures.begin(line),
-            // The two workers' lines come in turns, so this may be the other's.
+            // What is said of a failure comes in one piece, whoever of the workers had it.
             Some(_) => failures.end(),
             None => failures.add(line),
         }

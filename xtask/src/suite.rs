@@ -269,8 +269,9 @@ fn count_cargo_results(
     })?;
     count.failures = failures.into_texts();
     if !succeeded && count.failed == 0 {
-        // It did not compile, or a test program died before it could count.
         count.failed = 1;
+        let what = "it did not compile, or a test program died before it could count: see above";
+        count.failures.push(what.into());
     }
     Ok(count)
 }

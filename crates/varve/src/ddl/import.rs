@@ -142,13 +142,7 @@ impl Ddl {
             Some(space) => self.spaces.rename(space, &path),
             None => self.spaces.stop_awaiting(&path),
         };
-        if let Err(e) = kept {
-            // It is found by its tablespace.
-            self.spaces.files_match(false);
-            self.core.warn(&format!(
-                "the file of table {name} keeps another name until the next start: {e}"
-            ));
-        }
+        self.tell_of_file(name, kept);
     }
 
     /// The definition of a table whose rows were discarded.
@@ -212,7 +206,8 @@ impl Ddl {
         stored?;
         self.core.tables.remove_broken(from);
         let moved = self.spaces.move_awaited(&old, &new);
-        moved.and_then(|()| self.spaces.stop_awaiting(&old))
+        self.tell_of_file(to, moved.and_then(|()| self.spaces.stop_awaiting(&old)));
+        Ok(())
     }
 
     /// Gives a table whose rows were discarded an empty file.
@@ -342,8 +337,8 @@ impl Ddl {
         let placed = self.put_in_place(new, None, def, id);
         let removed = self.spaces.remove_name(&path);
         let moved = removed.and_then(|()| self.spaces.rename(space, &path));
-        let moved = moved.inspect_err(|_| self.spaces.files_match(false));
-        self.tell_of_table(name, placed.and(moved));
+        self.tell_of_file(name, moved);
+        self.tell_of_table(name, placed);
         Ok(())
     }
 }

@@ -170,6 +170,7 @@ impl Ddl {
         self.check_foreign_keys(&def, checks)?;
         def.stamp_indexes(self.built_with())?;
         self.assign_ids(&mut def)?;
+        self.free_place(&def.name, def.space)?;
         let target = directory.map(|directory| directory.join(elsewhere::file_name(&def)));
         let path = table_path(&def.name);
         self.build_file(&def, &path, target.as_deref(), Spaces::create)?;
@@ -580,7 +581,10 @@ impl Ddl {
         changed.extend(children.iter().map(|child| child.def.clone()));
         let _reserved = self.reserve([from, to], &changed);
         // What can be wrong with the new path is found before the rename is decided.
-        self.spaces.prepare_rename(&table_path(to))?;
+        let (space, path) = (table.space(), table_path(to));
+        if self.spaces.require(space)?.path() != path {
+            self.spaces.prepare_rename(&path)?;
+        }
         // Nor is there anything to be read for the copy of the definition then.
         let header = PageId::new(def.space, PageNo(0));
         let _header = self.core.pool.pin(header)?;
@@ -601,15 +605,14 @@ impl Ddl {
         let id = self.retire(trx, &[&*table])?;
         self.core.log.stops.pass(StopPoint::TableRenamed);
         self.refresh_copy(&def);
-        let moved = self.spaces.rename(table.space(), &table_path(to));
+        let moved = self.spaces.rename(space, &path);
         let created_by = if is_made_now { id } else { table.created_by };
         let placed = self.put_in_place(&table, None, def, created_by);
         children
             .iter()
             .for_each(|child| self.refresh_copy(&child.def));
-        // The table is found by its tablespace, whatever the file is called.
-        let moved = moved.inspect_err(|_| self.spaces.files_match(false));
-        self.tell_of_table(to, placed.and(moved));
+        self.tell_of_file(to, moved);
+        self.tell_of_table(to, placed);
         Ok(())
     }
 
@@ -630,6 +633,7 @@ impl Ddl {
         }
         def.validate()?;
         self.check_absent(to)?;
+        self.free_place(to, def.space)?;
         self.check_foreign_keys(def, ForeignKeyChecks::Off)
     }
 
@@ -706,21 +710,52 @@ impl Ddl {
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;
         let placed = self.put_in_place(&table, None, def, id);
-        self.tell_of_table(name, placed.and(self.replace_file(&table, space)));
+        self.replace_file(&table, space);
+        self.tell_of_table(name, placed);
         Ok(())
     }
 
     /// The file of the tablespace takes the place of the table's, which is gone.
-    fn replace_file(&self, gone: &OpenTable, space: SpaceId) -> Result<()> {
+    fn replace_file(&self, gone: &OpenTable, space: SpaceId) {
         let replaced = self.spaces.replace(gone.space(), space);
-        match &replaced {
-            Ok(()) => self.core.pool.drop_space(gone.space()),
-            // The table is found by its tablespace, whatever the file is called.
-            Err(_) => self.spaces.files_match(false),
+        if replaced.is_ok() {
+            self.core.pool.drop_space(gone.space());
         }
+        self.tell_of_file(&gone.def.name, replaced);
         self.keep_spare();
         self.forget_versions(gone);
-        replaced
+    }
+
+    /// A file was to get its table's name, which is committed. If that failed it is no fault of the statement:
+    /// a table is found by its tablespace, whatever the file is called.
+    fn tell_of_file(&self, name: &str, moved: Result<()>) {
+        if let Err(e) = moved {
+            self.spaces.files_match(false);
+            self.core.warn(&format!(
+                "the file of table {name} keeps another name until the next start: {e}"
+            ));
+        }
+    }
+
+    /// A file that has kept a name which another table is to get now (`tell_of_file`, `remove_file`): it gets
+    /// its own, or goes. `own` is where it is in nobody's way.
+    fn free_place(&self, name: &str, own: SpaceId) -> Result<()> {
+        if self.spaces.do_files_match() {
+            return Ok(());
+        }
+        let path = table_path(name);
+        let mut all = self.spaces.all().into_iter();
+        let Some(there) = all.find(|space| space.id() != own && space.path() == path) else {
+            return Ok(());
+        };
+        let lookup = Lookup::Space(there.id());
+        match self.dictionary.find(&mut self.begin(), lookup)? {
+            Some(table) => self.spaces.rename(there.id(), &table_path(&table.name)),
+            None => {
+                self.remove_file(there.id());
+                Ok(())
+            }
+        }
     }
 }
 

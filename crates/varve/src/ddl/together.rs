@@ -218,7 +218,8 @@ impl Ddl {
                 let space = def.space;
                 let opened = self.open(def, id);
                 let placed = (self.core.tables).take_place(table, new, &change.names, opened);
-                placed.and(self.replace_file(table, space))
+                self.replace_file(table, space);
+                placed
             }
             None => {
                 let _ = table.fasten(&change.built);

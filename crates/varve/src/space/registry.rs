@@ -402,14 +402,15 @@ impl Spaces {
     ) -> Result<Arc<Space>> {
         let full = self.dir.join(new.path);
         let file = match new.kind {
-            SpaceKind::Temp => self.disk.open(&full, OpenMode::Existing)?,
+            SpaceKind::Temp => {
+                let open = || self.disk.open(&full, OpenMode::Existing);
+                self.files.with_means(open)?
+            }
             _ => self.files.open_for_pages(&full)?,
         };
         let file = self.space_file(new.path, new.kind, file);
         let mut space = self.space(new.id, header, file, size);
-        if new.target.is_some() {
-            space.target = self.target(&full)?;
-        }
+        space.target = new.target.map(Path::to_path_buf);
         self.register_filled(space)
     }
 
@@ -542,9 +543,12 @@ impl Spaces {
         Ok(())
     }
 
-    /// Moves the file to a path that is free.
+    /// Moves the file to a path that is free, or its own.
     pub fn rename(&self, id: SpaceId, to: &str) -> Result<()> {
         let space = self.require(id)?;
+        if space.path() == to {
+            return Ok(());
+        }
         self.prepare_rename(to)?;
         self.stop_awaiting(to)?;
         let moved = self.move_file(&space, to)?;

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::alloc_page::EXTENT_PAGES;
-use super::{NewSpace, Space, SpaceKind, Spaces};
+use super::{NewSpace, Space, Spaces};
 use crate::base::{Error, Result};
 use crate::io::OpenMode;
 
@@ -68,10 +68,8 @@ impl Spaces {
     /// Like [`Spaces::create`]; if the disk is full the file is made of the spare. If that fails, too, what
     /// was full is the error: the attempts may have left something behind that stands in each other's way.
     pub fn create_on_full_disk(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
-        let is_enough =
-            new.pages < SPARE_PAGES || (new.pages, new.kind) == (SPARE_PAGES, SpaceKind::Temp);
         match self.create(new) {
-            Err(full @ Error::NoSpace { .. }) if is_enough => {
+            Err(full @ Error::NoSpace { .. }) if new.pages <= SPARE_PAGES => {
                 // Nobody has looked for it yet while the database is being opened.
                 let is_looked_for = self.keep_spare().is_ok();
                 let made = is_looked_for.then(|| self.create_of_spare(new)).flatten();
@@ -85,7 +83,7 @@ impl Spaces {
         if !std::mem::take(&mut *self.spare.lock()) {
             return None;
         }
-        // As large as it would have become. The rest is given back.
+        // With room for as many pages again: it can't be extended now. The rest is given back.
         let pages = (2 * new.pages).min(SPARE_PAGES);
         let made = self.create_in(NewSpace { pages, ..new }, |path| {
             // The table's directory may be on another disk.
