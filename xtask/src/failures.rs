@@ -1,5 +1,5 @@
-//! What a run says of the tests that failed, picked out of all that it says: the report of a long run ends with
-//! it, where somebody looks first.
+//! What a run says of the tests that failed, picked out of all that it says: the report of a long run ends
+//! with it, where somebody looks first.
 
 /// As many lines of a failure as say what is wrong with it.
 const LINES: usize = 30;
@@ -36,7 +36,9 @@ impl Failures {
     /// A text for each that failed.
     pub fn into_texts(self) -> Vec<String> {
         let texts = self.texts.into_iter();
-        texts.map(|text| text.join("\n").trim_end().into()).collect()
+        texts
+            .map(|text| text.join("\n").trim_end().into())
+            .collect()
     }
 }
 

@@ -137,7 +137,12 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
                 ..Count::default()
             }
         });
-        failures.extend(count.failures.iter().map(|text| format!("== {name}\n{text}")));
+        failures.extend(
+            count
+                .failures
+                .iter()
+                .map(|text| format!("== {name}\n{text}")),
+        );
         report.push(line(name, &count, begin.elapsed()));
         total.passed += count.passed;
         total.failed += count.failed;

@@ -344,7 +344,7 @@ fn play_with_failure(base: &Base, script: &[Op], at: i64) -> Struck {
         }
         // What could not be made durable may be found there all the same.
         let found = state(&db);
-        if struck != Some(Struck::Database) || found != tables {
+        if !(matches!(struck, Some(Struck::Database)) && found == tables) {
             assert_eq!(found, before, "{context}");
             op.run(&db)
                 .unwrap_or_else(|e| panic!("{context}, again: {e}"));

@@ -86,10 +86,7 @@ impl Load {
     fn goes_on(&self, counter: &AtomicU64) {
         let (begun, from) = (Instant::now(), counter.load(SeqCst));
         while counter.load(SeqCst) < from + 6 {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "the load stands still"
-            );
+            assert!(begun.elapsed() < PATIENCE, "the load stands still");
             thread::sleep(Duration::from_micros(200));
         }
     }

@@ -111,8 +111,8 @@ impl Ddl {
             if is_aside && key.kept {
                 continue;
             }
-            // What is kept has its name from the table whose place is taken. A copy's new names are
-            // looked at when it is made, so that nobody copies in vain, and once more when it takes the place.
+            // What is kept has its name from the table whose place is taken. A copy's new names are looked
+            // at when it is made, so that nobody copies in vain, and once more when it takes the place.
             if !key.kept {
                 self.check_constraint_name(&mut reader, def, key)?;
             }

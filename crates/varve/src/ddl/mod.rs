@@ -726,8 +726,8 @@ impl Ddl {
         self.forget_versions(gone);
     }
 
-    /// A file was to get its table's name, which is committed. If that failed it is no fault of the statement:
-    /// a table is found by its tablespace, whatever the file is called.
+    /// A file was to get its table's name, which is committed. A failure is no matter of the statement's: a
+    /// table is found by its tablespace, whatever the file is called.
     fn tell_of_file(&self, name: &str, moved: Result<()>) {
         if let Err(e) = moved {
             self.spaces.files_match(false);

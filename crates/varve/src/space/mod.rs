@@ -66,6 +66,7 @@ mod extents;
 mod file;
 mod header;
 mod link;
+mod making;
 mod registry;
 mod removal;
 mod spare;

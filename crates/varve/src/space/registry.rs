@@ -1,5 +1,5 @@
-//! The tablespaces that are open, and the life of their files: create, open, rename, replace, drop. See SP-1
-//! and SP-4.
+//! The tablespaces that are open, and the life of their files: open, rename, replace, drop; how they are made
+//! is in `making`. See SP-1 and SP-4.
 //!
 //! File operations are durable when they return; what they mean for the catalog and in which order they are
 //! logged is the caller's business.
@@ -24,7 +24,6 @@ use crate::base::sync::ReadMostly;
 use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
-use crate::page;
 
 /// Extension of a tablespace file that is being made, in the place of its own.
 pub const UNFINISHED_EXTENSION: &str = "vdt-new";
@@ -165,107 +164,13 @@ impl Spaces {
         all
     }
 
-    /// Makes the file, durable, and opens it (SP-4). It gets its name when it is complete; until then it has
-    /// another one, by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it
-    /// if this fails. A temporary tablespace takes over the file that an earlier process left, and is not
-    /// made durable: no later process reads it.
-    pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
-        self.create_in(new, |path| match new.kind {
-            SpaceKind::Temp => self.take_over(path, new.pages),
-            _ => {
-                let make = || self.disk.open(path, OpenMode::CreateNew);
-                self.files.with_means(make)
-            }
-        })
-    }
-
-    /// The file of an earlier process with at most so many pages, so that there is one on a full disk, too;
-    /// or a new one. What is in it means nothing (SP-6).
-    fn take_over(&self, path: &Path, pages: u32) -> Result<Arc<dyn DiskFile>> {
-        if !self.disk.exists(path)? {
-            return self.disk.open(path, OpenMode::CreateNew);
-        }
-        let file = self.disk.open(path, OpenMode::Existing)?;
-        let most = u64::from(pages) * self.page_size as u64;
-        if file.len()? > most {
-            file.set_len(most)?;
-        }
-        Ok(file)
-    }
-
-    /// The same in a file that `make` makes, of zeros.
-    pub(super) fn create_in(
+    pub(super) fn space(
         &self,
-        new: NewSpace<'_>,
-        make: impl FnOnce(&Path) -> Result<Arc<dyn DiskFile>>,
-    ) -> Result<Arc<Space>> {
-        assert_eq!(new.kind == SpaceKind::Temp, !new.id.is_logged(), "SP-6");
-        let path = self.dir.join(new.path);
-        if self.get(new.id).is_some() {
-            let what = format!("tablespace {}", new.id);
-            return Err(Error::AlreadyExists { what });
-        }
-        if new.kind != SpaceKind::Temp && self.disk.exists(&path)? {
-            let what = format!("file {}", path.display());
-            return Err(Error::AlreadyExists { what });
-        }
-        self.make_parent(&path)?;
-        let unfinished = match new.kind {
-            // Under its own name it is as good as made: it means nothing to another process.
-            SpaceKind::Temp => path.clone(),
-            _ => path.with_extension(UNFINISHED_EXTENSION),
-        };
-        let remove_if_there = |path: &Path| match self.disk.exists(path)? {
-            true => self.remove_unfinished(path),
-            false => Ok(()),
-        };
-        if unfinished != path {
-            remove_if_there(&unfinished)?;
-        }
-        let fill = |file| self.fill(&new, file);
-        let made = match new.target {
-            None => make(&unfinished).and_then(fill),
-            Some(target) => self.make_linked(&unfinished, target, make, fill),
-        };
-        let done = made.and_then(|(header, size)| {
-            if unfinished != path {
-                self.stop_awaiting(new.path)?;
-                self.disk.rename(&unfinished, &path)?;
-                self.sync_parent(&path)?;
-            }
-            self.open_made(&new, header, size)
-        });
-        done.inspect_err(|_| {
-            // The first error is the one to report; what is left behind is removed at the next attempt or
-            // start.
-            if unfinished != path {
-                let _ = remove_if_there(&unfinished);
-                let _ = remove_if_there(&path);
-            }
-        })
-    }
-
-    /// Its header and its size.
-    fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<(FileHeader, u32)> {
-        let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
-        let file = SpaceFile::kept_open(&self.files, new.path, file);
-        let space = self.space(new.id, header, file, 0);
-        space.grow_file(new.pages.max(2))?;
-        let mut page = vec![0; self.page_size];
-        header.format(&mut page, space.page(PageNo(0)), new.definition);
-        page::seal(&mut page);
-        space.file.write_at(&page, 0)?;
-        page.fill(0);
-        space.format_first_alloc_page(&mut page);
-        page::seal(&mut page);
-        space.file.write_at(&page, space.offset(PageNo(1)))?;
-        if new.kind != SpaceKind::Temp {
-            space.file.sync()?;
-        }
-        Ok((header, space.size_pages()))
-    }
-
-    fn space(&self, id: SpaceId, header: FileHeader, file: Arc<SpaceFile>, size: u32) -> Space {
+        id: SpaceId,
+        header: FileHeader,
+        file: Arc<SpaceFile>,
+        size: u32,
+    ) -> Space {
         let page_size = self.page_size;
         Space {
             id,
@@ -393,36 +298,20 @@ impl Spaces {
         self.register_filled(space)
     }
 
-    /// Opens the file that has just been made, of which everything is known.
-    fn open_made(
-        &self,
-        new: &NewSpace<'_>,
-        header: FileHeader,
-        size: u32,
-    ) -> Result<Arc<Space>> {
-        let full = self.dir.join(new.path);
-        let file = match new.kind {
-            SpaceKind::Temp => {
-                let open = || self.disk.open(&full, OpenMode::Existing);
-                self.files.with_means(open)?
-            }
-            _ => self.files.open_for_pages(&full)?,
-        };
-        let file = self.space_file(new.path, new.kind, file);
-        let mut space = self.space(new.id, header, file, size);
-        space.target = new.target.map(Path::to_path_buf);
-        self.register_filled(space)
-    }
-
     /// For a tablespace of this kind, a file that is open for its pages.
-    fn space_file(&self, path: &str, kind: SpaceKind, file: Arc<dyn DiskFile>) -> Arc<SpaceFile> {
+    pub(super) fn space_file(
+        &self,
+        path: &str,
+        kind: SpaceKind,
+        file: Arc<dyn DiskFile>,
+    ) -> Arc<SpaceFile> {
         match kind {
             SpaceKind::Table => SpaceFile::counted(&self.files, path, file),
             _ => SpaceFile::kept_open(&self.files, path, file),
         }
     }
 
-    fn register_filled(&self, space: Space) -> Result<Arc<Space>> {
+    pub(super) fn register_filled(&self, space: Space) -> Result<Arc<Space>> {
         if matches!(space.kind(), SpaceKind::System | SpaceKind::Undo) {
             // SP-9
             space.file.fill_holes()?;
@@ -644,7 +533,7 @@ impl Spaces {
     }
 
     /// Makes the directory of a file that is about to be made, durable.
-    fn make_parent(&self, path: &Path) -> Result<()> {
+    pub(super) fn make_parent(&self, path: &Path) -> Result<()> {
         let parent = path.parent().unwrap_or(&self.dir);
         if self.disk.exists(parent)? {
             return Ok(());
