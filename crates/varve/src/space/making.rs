@@ -21,7 +21,7 @@ impl Spaces {
             SpaceKind::Temp => self.take_over(path, new.pages),
             _ => {
                 let make = || self.disk.open(path, OpenMode::CreateNew);
-                self.files.with_means(make)
+                self.files().with_means(make)
             }
         })
     }
@@ -95,7 +95,7 @@ impl Spaces {
     /// Its header and its size.
     fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<(FileHeader, u32)> {
         let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
-        let file = SpaceFile::kept_open(&self.files, new.path, file);
+        let file = SpaceFile::kept_open(self.files(), new.path, file);
         let space = self.space(new.id, header, file, 0);
         space.grow_file(new.pages.max(2))?;
         let mut page = vec![0; self.page_size];
@@ -118,9 +118,9 @@ impl Spaces {
         let file = match new.kind {
             SpaceKind::Temp => {
                 let open = || self.disk.open(&full, OpenMode::Existing);
-                self.files.with_means(open)?
+                self.files().with_means(open)?
             }
-            _ => self.files.open_for_pages(&full)?,
+            _ => self.files().open_for_pages(&full)?,
         };
         let file = self.space_file(new.path, new.kind, file);
         let mut space = self.space(new.id, header, file, size);

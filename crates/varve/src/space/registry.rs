@@ -21,7 +21,7 @@ use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
 use crate::base::sync::ReadMostly;
-use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
+use crate::base::{Durations, Error, PageId, Result, SpaceId, TableId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
 
