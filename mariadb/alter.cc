@@ -266,12 +266,6 @@ Compare_keys ha_varve::compare_key_parts(const Field &from, const Column_definit
   return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::NotEqual;
 }
 
-// Columns of a foreign key keep their types, as in InnoDB: the server refuses that of a table that it copies.
-static bool is_in_foreign_keys(const varve_table *table)
-{
-  return varve_table_is_referenced(table) || !foreign_keys_of(table).empty();
-}
-
 // Names, greatest lengths and indexes are in the engine's definition, which explains the table without the
 // server, and are changed there; if rows can't stay what they are, the engine writes them anew. The
 // AUTO_INCREMENT counter is there, too. An indexed virtual column's values are in its rows, so these are
@@ -297,10 +291,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   if (changes_table(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
-  if (has_longer && is_in_foreign_keys(m_table))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server says what is wrong if it copies.
-  if (!has_foreign_keys(m_table, foreign_keys_dropped(alter)) || loses_referenced_column(m_table, alter))
+  if (!has_foreign_keys(m_table, foreign_keys_dropped(alter)) || loses_referenced_column(m_table, alter) ||
+      (has_longer && changes_foreign_column(table, m_table, alter)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if ((alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX)) == ALTER_DROP_PK_INDEX)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);

@@ -141,6 +141,17 @@ bool loses_referenced_column(const varve_table *table, const Alter_inplace_info 
   return false;
 }
 
+bool changes_foreign_column(const TABLE *form, const varve_table *table, const Alter_inplace_info *alter)
+{
+  for (const Told_key &key : foreign_keys_of(table))
+    if (is_copied_for(form, alter, key.columns))
+      return true;
+  for (const Told_key &key : foreign_keys_to(table))
+    if (is_copied_for(form, alter, key.parent_columns))
+      return true;
+  return false;
+}
+
 bool loses_foreign_column(THD *thd, const varve_table *table, const Alter_inplace_info *alter)
 {
   const std::vector<std::string> dropped= foreign_keys_dropped(alter);

@@ -35,6 +35,22 @@ static void tell(THD *thd, const char *option)
                       int(std::min<size_t>(thd->query_length(), 200)), thd->query());
 }
 
+// A ROW_FORMAT that rows don't have.
+static const char *foreign_format(row_type type)
+{
+  switch (type)
+  {
+  case ROW_TYPE_COMPRESSED:
+    return "ROW_FORMAT=COMPRESSED";
+  case ROW_TYPE_FIXED:
+    return "ROW_FORMAT=FIXED";
+  case ROW_TYPE_PAGE:
+    return "ROW_FORMAT=PAGE";
+  default:
+    return nullptr;
+  }
+}
+
 // The server asks whether the engine has numbers of transactions in ROW START and ROW END, but for a table in
 // partitions it asks too late: nobody could open that.
 static int check_system_time(const TABLE_SHARE *share)
@@ -59,8 +75,8 @@ int check_options(THD *thd, const TABLE_SHARE *share)
     tell(thd, "PAGE_COMPRESSED");
   if (options->page_compression_level)
     tell(thd, "PAGE_COMPRESSION_LEVEL");
-  if (share->row_type == ROW_TYPE_COMPRESSED)
-    tell(thd, "ROW_FORMAT=COMPRESSED");
+  if (const char *format= foreign_format(share->row_type))
+    tell(thd, format);
   if (share->key_block_size)
     tell(thd, "KEY_BLOCK_SIZE");
   return 0;

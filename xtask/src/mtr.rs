@@ -92,7 +92,7 @@ pub fn start(
 ) -> Result<bool> {
     stream(workspace, prefix, args, |line| {
         if let Some((name, outcome)) = result_of(line) {
-            each(name.split(' ').next().unwrap_or_default(), outcome);
+            each(without_combination(&name), outcome);
         }
     })
 }
@@ -119,6 +119,11 @@ pub fn stream(
             .dir(&prefix.mysql_test_dir()),
         each,
     )
+}
+
+/// `varve.basic` of `varve.basic 'combination'`.
+pub fn without_combination(name: &str) -> &str {
+    name.split(' ').next().unwrap_or_default()
 }
 
 /// The name of a test, with its combinations, and how it ended. Lines of results look like

@@ -124,6 +124,11 @@ impl Ended {
     fn is_left_out(&self) -> bool {
         self.outcome == Outcome::Skipped && self.text.contains("--big-test")
     }
+
+    /// What the runner says if the file with it is gone.
+    fn lost_its_result(&self) -> bool {
+        self.text.contains("it was not possible to execute 'diff'")
+    }
 }
 
 /// By name and combination, such as `versioning.foreign 'pk'`.
@@ -447,7 +452,7 @@ fn own_suite(prefix: &Prefix, suite: &str) -> Result<PathBuf> {
 
 /// The tests of a suite that these names of the list stand for.
 fn tests_of(suite: &str, listed: &BTreeSet<String>, dir: &Path) -> Result<Vec<String>> {
-    let names = listed.iter().filter_map(|name| name.split(' ').next());
+    let names = listed.iter().map(|name| mtr::without_combination(name));
     let names = Vec::from_iter(names.filter(|name| name.starts_with(&format!("{suite}."))));
     let mut tests = BTreeSet::new();
     // A suite's tests are in its folder, or in one below.
@@ -486,7 +491,7 @@ fn baseline(
         counts && (args.again || !run.contains_key(*name))
     });
     // A test's combinations are run together.
-    let tests = open.map(|(name, _)| name.split(' ').next().unwrap_or_default().to_string());
+    let tests = open.map(|(name, _)| mtr::without_combination(name).to_string());
     let tests = Vec::from_iter(tests.collect::<BTreeSet<_>>());
     if tests.is_empty() {
         return Ok(run);
@@ -529,8 +534,30 @@ fn from_json(text: &str) -> Result<Run> {
     tests.iter().map(ended).collect()
 }
 
-/// Runs these tests of a suite, or all.
+/// Runs these tests of a suite, or all. Two workers that run a test in two combinations at once write its
+/// result to the same file, and one takes it away from the other: what lost its result so is run again, alone.
 fn run_suite(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    suite: &str,
+    engine: Engine,
+    args: &SuitesArgs,
+    tests: &[String],
+) -> Result<(bool, Run)> {
+    let (succeeded, mut run) = run_once(workspace, prefix, suite, engine, args, tests)?;
+    let lost = run.iter().filter(|(_, ended)| ended.lost_its_result());
+    let lost: BTreeSet<&str> = lost
+        .map(|(name, _)| mtr::without_combination(name))
+        .collect();
+    if !lost.is_empty() {
+        let alone = ["--parallel=1"].into_iter().chain(lost);
+        let alone: Vec<String> = alone.map(String::from).collect();
+        run.extend(run_once(workspace, prefix, suite, engine, args, &alone)?.1);
+    }
+    Ok((succeeded, run))
+}
+
+fn run_once(
     workspace: &Workspace,
     prefix: &Prefix,
     suite: &str,

@@ -740,10 +740,10 @@ impl Ddl {
     /// A file that has kept a name which another table is to get now (`tell_of_file`, `remove_file`): it gets
     /// its own, or goes. `own` is where it is in nobody's way.
     fn free_place(&self, name: &str, own: SpaceId) -> Result<()> {
-        if self.spaces.do_files_match() {
+        let path = table_path(name);
+        if self.spaces.do_files_match() || !self.spaces.has_file(&path)? {
             return Ok(());
         }
-        let path = table_path(name);
         let mut all = self.spaces.all().into_iter();
         let Some(there) = all.find(|space| space.id() != own && space.path() == path) else {
             return Ok(());
