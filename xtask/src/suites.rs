@@ -535,7 +535,7 @@ fn from_json(text: &str) -> Result<Run> {
 }
 
 /// Runs these tests of a suite, or all. Two workers that run a test in two combinations at once write its
-/// result to the same file, and one takes it away from the other: what lost its result so is run again, alone.
+/// result to the same file, and one takes it from the other: what lost its result so is run again, alone.
 fn run_suite(
     workspace: &Workspace,
     prefix: &Prefix,
