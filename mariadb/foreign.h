@@ -100,7 +100,6 @@ std::vector<std::string> foreign_keys_dropped(const Alter_inplace_info *alter);
 bool has_foreign_keys(const varve_table *table, const std::vector<std::string> &names);
 // Whether a statement drops a column that others refer to. The server refuses that if it copies.
 bool loses_referenced_column(const varve_table *table, const Alter_inplace_info *alter);
-
 // Whether a column of a foreign key, at either end, gets another type.
 bool changes_foreign_column(const TABLE *form, const varve_table *table, const Alter_inplace_info *alter);
 // With checks off a foreign key keeps its columns, though not their indexes. Tells of one that goes.

@@ -177,11 +177,17 @@ fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
         if args.listed && tests.is_empty() {
             continue;
         }
-        let (succeeded, ours) = run_suite(workspace, &prefix, suite, Engine::Varve, args, &tests)?;
+        let all = Suite {
+            workspace,
+            prefix: &prefix,
+            name: suite,
+            args,
+        };
+        let (succeeded, ours) = run_suite(all, Engine::Varve, &tests)?;
         let took = begin.elapsed();
         // InnoDB gets it as it was, and other suites, which read files of this one.
         own_suite(&prefix, suite)?;
-        let innodb = baseline(workspace, &prefix, suite, args, &ours)?;
+        let innodb = baseline(all, &ours)?;
         let a = count(&ours);
         let differing = differing(&ours, &innodb);
         table += &row(suite, &a, differing.len(), took);
@@ -471,15 +477,9 @@ fn tests_of(suite: &str, listed: &BTreeSet<String>, dir: &Path) -> Result<Vec<St
 }
 
 /// InnoDB's outcomes of what did not pass: those that are kept, and the others made now.
-fn baseline(
-    workspace: &Workspace,
-    prefix: &Prefix,
-    suite: &str,
-    args: &SuitesArgs,
-    ours: &Run,
-) -> Result<Run> {
-    let dir = cache_dir()?.join("suites").join(&prefix.version);
-    let file = dir.join(format!("{}.json", file_name(suite)));
+fn baseline(suite: Suite<'_>, ours: &Run) -> Result<Run> {
+    let dir = cache_dir()?.join("suites").join(&suite.prefix.version);
+    let file = dir.join(format!("{}.json", file_name(suite.name)));
     let mut run = match fs::read_to_string(&file) {
         Ok(text) => {
             from_json(&text).with_context(|| format!("in {}; remove it", file.display()))?
@@ -488,7 +488,7 @@ fn baseline(
     };
     let open = ours.iter().filter(|(name, ended)| {
         let counts = ended.outcome != Outcome::Passed && !ended.is_left_out();
-        counts && (args.again || !run.contains_key(*name))
+        counts && (suite.args.again || !run.contains_key(*name))
     });
     // A test's combinations are run together.
     let tests = open.map(|(name, _)| mtr::without_combination(name).to_string());
@@ -496,7 +496,7 @@ fn baseline(
     if tests.is_empty() {
         return Ok(run);
     }
-    let (_, mut new) = run_suite(workspace, prefix, suite, Engine::Innodb, args, &tests)?;
+    let (_, mut new) = run_suite(suite, Engine::Innodb, &tests)?;
     run.append(&mut new);
     fs::create_dir_all(&dir)?;
     // Another checkout may do the same.
@@ -534,17 +534,19 @@ fn from_json(text: &str) -> Result<Run> {
     tests.iter().map(ended).collect()
 }
 
+/// A suite, and who runs it.
+#[derive(Clone, Copy)]
+struct Suite<'a> {
+    workspace: &'a Workspace,
+    prefix: &'a Prefix,
+    name: &'a str,
+    args: &'a SuitesArgs,
+}
+
 /// Runs these tests of a suite, or all. Two workers that run a test in two combinations at once write its
 /// result to the same file, and one takes it from the other: what lost its result so is run again, alone.
-fn run_suite(
-    workspace: &Workspace,
-    prefix: &Prefix,
-    suite: &str,
-    engine: Engine,
-    args: &SuitesArgs,
-    tests: &[String],
-) -> Result<(bool, Run)> {
-    let (succeeded, mut run) = run_once(workspace, prefix, suite, engine, args, tests)?;
+fn run_suite(suite: Suite<'_>, engine: Engine, tests: &[String]) -> Result<(bool, Run)> {
+    let (succeeded, mut run) = run_once(suite, engine, tests)?;
     let lost = run.iter().filter(|(_, ended)| ended.lost_its_result());
     let lost: BTreeSet<&str> = lost
         .map(|(name, _)| mtr::without_combination(name))
@@ -552,24 +554,17 @@ fn run_suite(
     if !lost.is_empty() {
         let alone = ["--parallel=1"].into_iter().chain(lost);
         let alone: Vec<String> = alone.map(String::from).collect();
-        run.extend(run_once(workspace, prefix, suite, engine, args, &alone)?.1);
+        run.extend(run_once(suite, engine, &alone)?.1);
     }
     Ok((succeeded, run))
 }
 
-fn run_once(
-    workspace: &Workspace,
-    prefix: &Prefix,
-    suite: &str,
-    engine: Engine,
-    args: &SuitesArgs,
-    tests: &[String],
-) -> Result<(bool, Run)> {
+fn run_once(suite: Suite<'_>, engine: Engine, tests: &[String]) -> Result<(bool, Run)> {
     let mut all = ALL_ONCE.map(String::from).to_vec();
-    all.push(format!("--suite={suite}"));
+    all.push(format!("--suite={}", suite.name));
     all.push("--testcase-timeout=4".into());
     all.push("--suite-timeout=300".into());
-    if let Some(test) = &args.test {
+    if let Some(test) = &suite.args.test {
         all.push(format!("--do-test={test}"));
     }
     // The runner's configuration leaves it out but for tests that ask for it.
@@ -584,7 +579,7 @@ fn run_once(
     all.extend_from_slice(tests);
     let mut run = Run::new();
     let mut failed: Option<String> = None;
-    let succeeded = mtr::stream(workspace, prefix, &all, |line| {
+    let succeeded = mtr::stream(suite.workspace, suite.prefix, &all, |line| {
         if let Some((name, outcome)) = mtr::result_of(line) {
             failed = (outcome == Outcome::Failed).then(|| name.clone());
             let text = match outcome {
@@ -601,7 +596,7 @@ fn run_once(
         }
     })?;
     if run.is_empty() {
-        bail!("the test runner ran no test of {suite}");
+        bail!("the test runner ran no test of {}", suite.name);
     }
     Ok((succeeded, run))
 }

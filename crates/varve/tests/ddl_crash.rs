@@ -364,7 +364,8 @@ fn play_with_failure(base: &Base, script: &[Op], at: i64) -> Struck {
     }
 }
 
-/// A table whose file could not be renamed has its new name all the same, and the file is in nobody's way.
+/// DDL-4: a table whose file could not be renamed has its new name all the same, and the file is in nobody's
+/// way.
 #[test]
 fn a_file_that_keeps_its_name_is_in_nobodys_way() {
     let dir = tempfile::tempdir().unwrap();
@@ -410,7 +411,7 @@ fn a_file_that_keeps_its_name_is_in_nobodys_way() {
         op.run(&db).unwrap_or_else(|e| panic!("{op:?}: {e}"));
         assert!(!fails.load(Ordering::SeqCst), "{op:?} renames no file");
         op.apply(&mut tables);
-        assert_eq!(state(&db), tables, "{op:?}");
+        assert_eq!(state(&db), tables, "DDL-4: {op:?}");
     }
     db.crash();
     let db = open();

@@ -89,7 +89,7 @@ pub use prefetch::Arrived;
 pub use stats::{LatchClass, PoolStats};
 
 use crate::base::sync::yield_now;
-use crate::base::{Durations, Error, PageId, Result, SpaceId};
+use crate::base::{DISK_THREADS, Durations, Error, PageId, Result, SpaceId};
 use crate::io::{DiskFile, Transfer};
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
@@ -143,6 +143,13 @@ pub trait PageStore: Send + Sync {
     /// [`PageStore::start_reads`] is of use.
     fn reads_in_background(&self) -> bool {
         false
+    }
+    /// How many threads may read pages, or open files, at the same time.
+    fn disk_threads(&self) -> usize {
+        match self.reads_in_background() {
+            true => DISK_THREADS,
+            false => 1,
+        }
     }
     /// Begins to read runs of pages, and does not wait. Each is told what came of it, as by `read`; those
     /// that are not even begun are dropped. Nothing is begun where nothing can be read in the background.

@@ -31,6 +31,10 @@
 //!   commit if the table is open, and made right whenever the table is opened. A second copy never changes
 //!   (DEF-2).
 //!
+//! - **DDL-4** A statement whose definitions are committed has succeeded, whatever its file is called: who
+//!   heard of an error would go by the old name. A file that could not get its table's name is found by its
+//!   tablespace, and gives its place to the next table that gets the name.
+//!
 //! Temporary tables have neither stored definitions nor files: `temporary`.
 //!
 //! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed
@@ -726,8 +730,7 @@ impl Ddl {
         self.forget_versions(gone);
     }
 
-    /// A file was to get its table's name, which is committed. A failure is no matter of the statement's: a
-    /// table is found by its tablespace, whatever the file is called.
+    /// A file was to get its table's name, which is committed (DDL-4).
     fn tell_of_file(&self, name: &str, moved: Result<()>) {
         if let Err(e) = moved {
             self.spaces.files_match(false);
@@ -737,8 +740,8 @@ impl Ddl {
         }
     }
 
-    /// A file that has kept a name which another table is to get now (`tell_of_file`, `remove_file`): it gets
-    /// its own, or goes. `own` is where it is in nobody's way.
+    /// A file that has kept a name which another table is to get now (`tell_of_file`, `remove_file`) gets its
+    /// own, or goes (DDL-4). The file of `own` is in nobody's way.
     fn free_place(&self, name: &str, own: SpaceId) -> Result<()> {
         let path = table_path(name);
         if self.spaces.do_files_match() || !self.spaces.has_file(&path)? {
@@ -750,12 +753,13 @@ impl Ddl {
         };
         let lookup = Lookup::Space(there.id());
         match self.dictionary.find(&mut self.begin(), lookup)? {
-            Some(table) => self.spaces.rename(there.id(), &table_path(&table.name)),
-            None => {
-                self.remove_file(there.id());
-                Ok(())
+            Some(table) => {
+                self.spaces.rename(there.id(), &table_path(&table.name))?;
+                assert_ne!(there.path(), path, "DDL-4: no table has the name yet");
             }
+            None => self.remove_file(there.id()),
         }
+        Ok(())
     }
 }
 

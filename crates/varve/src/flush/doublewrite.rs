@@ -30,7 +30,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{DISK_THREADS, Error, PageId, Result, SpaceId, map_together};
+use crate::base::{Error, PageId, Result, SpaceId, map_together};
 use crate::buffer::PageStore;
 use crate::io::{Disk, DiskFile, OpenMode};
 use crate::page;
@@ -311,11 +311,7 @@ pub fn recover(
         store.read(*id, &mut found)?;
         Ok(page::verify(&found, *id).is_ok())
     };
-    let threads = match store.reads_in_background() {
-        true => DISK_THREADS,
-        false => 1,
-    };
-    let found = map_together(&copies, threads, is_whole);
+    let found = map_together(&copies, store.disk_threads(), is_whole);
     for ((id, copy), is_whole) in copies.into_iter().zip(found) {
         let is_whole = match is_whole {
             Ok(is_whole) => is_whole,

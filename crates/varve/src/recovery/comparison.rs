@@ -15,7 +15,7 @@ use super::files::{
 };
 use super::map::PageMap;
 use super::open_wherever;
-use crate::base::{DISK_THREADS, Result, SpaceId, map_together};
+use crate::base::{Result, SpaceId, map_together};
 use crate::buffer::{PageStore, PendingRedo};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{Dictionary, FILE_EXTENSION, Lookup, lost_mark_path, table_path};
@@ -64,11 +64,7 @@ impl FileComparison {
             };
             closed.push((table_path(&found.name), last.space));
         }
-        let threads = match self.spaces.reads_in_background() {
-            true => DISK_THREADS,
-            false => 1,
-        };
-        let opened = map_together(&closed, threads, |(path, space)| {
+        let opened = map_together(&closed, self.spaces.disk_threads(), |(path, space)| {
             self.spaces.open_at(path, *space).map(drop)
         });
         let mut failed = opened.into_iter().filter_map(Result::err).peekable();

@@ -19,20 +19,18 @@ impl Spaces {
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
         self.create_in(new, |path| match new.kind {
             SpaceKind::Temp => self.take_over(path, new.pages),
-            _ => {
-                let make = || self.disk.open(path, OpenMode::CreateNew);
-                self.files().with_means(make)
-            }
+            _ => (self.files()).with_means(|| self.disk.open(path, OpenMode::CreateNew)),
         })
     }
 
     /// The file of an earlier process with at most so many pages, so that there is one on a full disk, too;
     /// or a new one. What is in it means nothing (SP-6).
     fn take_over(&self, path: &Path, pages: u32) -> Result<Arc<dyn DiskFile>> {
+        let open = |mode| self.files().with_means(|| self.disk.open(path, mode));
         if !self.disk.exists(path)? {
-            return self.disk.open(path, OpenMode::CreateNew);
+            return open(OpenMode::CreateNew);
         }
-        let file = self.disk.open(path, OpenMode::Existing)?;
+        let file = open(OpenMode::Existing)?;
         let most = u64::from(pages) * self.page_size as u64;
         if file.len()? > most {
             file.set_len(most)?;
@@ -116,6 +114,8 @@ impl Spaces {
     fn open_made(&self, new: &NewSpace<'_>, header: FileHeader, size: u32) -> Result<Arc<Space>> {
         let full = self.dir.join(new.path);
         let file = match new.kind {
+            // It need not become durable, and is small or does not last: let the system keep what it has room
+            // for.
             SpaceKind::Temp => {
                 let open = || self.disk.open(&full, OpenMode::Existing);
                 self.files().with_means(open)?

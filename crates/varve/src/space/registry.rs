@@ -276,13 +276,7 @@ impl Spaces {
             });
         }
         let size = u32::try_from(file.len()? / self.page_size as u64).unwrap_or(u32::MAX);
-        let file = match header.kind {
-            // It need not become durable, and is small or does not last: let the system keep what it has room
-            // for.
-            SpaceKind::Temp => file,
-            _ => self.files.for_pages(file)?,
-        };
-        let file = self.space_file(path, header.kind, file);
+        let file = self.space_file(path, header.kind, self.files.for_pages(file)?);
         let mut space = self.space(intro.space, header, file, size);
         if header.kind == SpaceKind::Table {
             space.target = self.target(&full)?;
@@ -311,6 +305,7 @@ impl Spaces {
         }
     }
 
+    /// With all of its file's pages on the disk, if it has to go on when that is full.
     pub(super) fn register_filled(&self, space: Space) -> Result<Arc<Space>> {
         if matches!(space.kind(), SpaceKind::System | SpaceKind::Undo) {
             // SP-9

@@ -271,142 +271,58 @@ impl Op {
     }
 
     pub fn apply(&self, tables: &mut Tables) {
-        let table = |name: &String| tables.get(name).expect("it exists").clone();
-        let (name, after) = match self {
-            Op::Create(name) | Op::CreateElsewhere(name) => (name, State::new(0, Refers::Never)),
-            Op::CreateChild(name, parent) => (name, State::new(0, Refers::To(parent.clone()))),
-            Op::Rename(from, to) | Op::RenameWaiting(from, to) => return rename(tables, from, to),
-            Op::RenameColumn(name, to) => {
-                let column = to.clone();
-                (
-                    name,
-                    State {
-                        column,
-                        ..table(name)
-                    },
-                )
+        fn of<'a>(tables: &'a mut Tables, name: &str) -> &'a mut State {
+            tables.get_mut(name).expect("it exists")
+        }
+        let mut made = |name: &str, state| drop(tables.insert(name.into(), state));
+        match self {
+            Op::Create(name) | Op::CreateElsewhere(name) => {
+                made(name, State::new(0, Refers::Never))
             }
-            Op::Redefine(name, to) => {
-                let index = to.clone();
-                (
-                    name,
-                    State {
-                        index,
-                        ..table(name)
-                    },
-                )
-            }
-            Op::Indexes(name, there) => {
-                let has_more_indexes = *there;
-                (
-                    name,
-                    State {
-                        has_more_indexes,
-                        ..table(name)
-                    },
-                )
-            }
-            Op::AddColumn(name) => {
-                let more_columns = table(name).more_columns + 1;
-                (
-                    name,
-                    State {
-                        more_columns,
-                        ..table(name)
-                    },
-                )
-            }
+            Op::CreateChild(name, parent) => made(name, State::new(0, Refers::To(parent.clone()))),
+            Op::Discard(name) => made(name, discarded()),
+            Op::Import(name) => made(name, imported()),
+            Op::Drop(name) | Op::DropUnchecked(name) => drop(tables.remove(name)),
+            Op::Rename(from, to) | Op::RenameWaiting(from, to) => rename(tables, from, to),
+            Op::RenameColumn(name, to) => of(tables, name).column = to.clone(),
+            Op::Redefine(name, to) => of(tables, name).index = to.clone(),
+            Op::Indexes(name, there) => of(tables, name).has_more_indexes = *there,
+            Op::AddColumn(name) => of(tables, name).more_columns += 1,
             Op::DropColumn(name) => {
-                let more_columns = table(name).more_columns.saturating_sub(1);
-                (
-                    name,
-                    State {
-                        more_columns,
-                        ..table(name)
-                    },
-                )
+                let columns = &mut of(tables, name).more_columns;
+                *columns = columns.saturating_sub(1);
             }
             Op::Together(one, other) => {
                 for (name, has_more_indexes) in [(one, false), (other, true)] {
-                    let table = tables.get_mut(name).expect("it exists");
+                    let table = of(tables, name);
                     table.has_more_indexes = has_more_indexes;
                     table.more_columns += 1;
                 }
-                return;
             }
-            Op::Rebuild(_) => return,
-            Op::Discard(name) => (name, discarded()),
-            Op::Import(name) => (name, imported()),
+            Op::Rebuild(_) => {}
             Op::Truncate(name) => {
-                let before = table(name);
-                let before = if before == discarded() {
-                    imported()
-                } else {
-                    before
-                };
-                (name, State { rows: 0, ..before })
+                let table = of(tables, name);
+                if *table == discarded() {
+                    *table = imported();
+                }
+                table.rows = 0;
             }
-            Op::Drop(name) | Op::DropUnchecked(name) => return drop(tables.remove(name)),
-            Op::Fill(name, rows) => {
-                let rows = table(name).rows + rows;
-                (
-                    name,
-                    State {
-                        rows,
-                        ..table(name)
-                    },
-                )
-            }
-            Op::AddForeignKey(name, parent) => {
-                let refers = Refers::To(parent.clone());
-                (
-                    name,
-                    State {
-                        refers,
-                        ..table(name)
-                    },
-                )
-            }
-            Op::DropForeignKey(name) => {
-                let refers = Refers::ToNobody;
-                (
-                    name,
-                    State {
-                        refers,
-                        ..table(name)
-                    },
-                )
-            }
-            Op::CreateCopy(name) => (
-                &copy_of(name),
-                State {
-                    rows: 0,
-                    ..table(name)
-                },
-            ),
-            Op::CreateCopyReferring(name, parent) => {
-                let refers = Refers::To(parent.clone());
-                (
-                    &copy_of(name),
-                    State {
-                        rows: 0,
-                        refers,
-                        ..table(name)
-                    },
-                )
+            Op::Fill(name, rows) => of(tables, name).rows += rows,
+            Op::AddForeignKey(name, parent) => of(tables, name).refers = Refers::To(parent.clone()),
+            Op::DropForeignKey(name) => of(tables, name).refers = Refers::ToNobody,
+            Op::CreateCopy(name) | Op::CreateCopyReferring(name, _) => {
+                let mut copy = of(tables, name).clone();
+                copy.rows = 0;
+                if let Op::CreateCopyReferring(_, parent) = self {
+                    copy.refers = Refers::To(parent.clone());
+                }
+                tables.insert(copy_of(name), copy);
             }
             Op::FillCopy(name) => {
-                let rows = table(name).rows;
-                (
-                    &copy_of(name),
-                    State {
-                        rows,
-                        ..table(&copy_of(name))
-                    },
-                )
+                let rows = of(tables, name).rows;
+                of(tables, &copy_of(name)).rows = rows;
             }
-        };
-        tables.insert(name.clone(), after);
+        }
     }
 
     pub fn to_line(&self) -> String {
