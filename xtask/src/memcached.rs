@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::memcached::programs;
-use varve_testbed::workspace::{Workspace, cargo};
+use varve_testbed::workspace::{AS_TESTED, Workspace, cargo};
 
 use crate::mtr::Count;
 
@@ -49,13 +49,8 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
 
 fn check(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result<u32> {
     let test = Cmd::new(cargo())
-        .args([
-            "test",
-            "--quiet",
-            "--locked",
-            "--package",
-            "varve-memcached",
-        ])
+        .args(["test", "--quiet"])
+        .args(AS_TESTED)
         .args([
             "--test",
             "beside_memcached",

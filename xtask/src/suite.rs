@@ -19,7 +19,7 @@ use crate::suites;
 use crate::tidy;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::plugin;
-use varve_testbed::workspace::{self, Workspace, cargo};
+use varve_testbed::workspace::{self, AS_TESTED, Workspace, cargo};
 
 #[derive(clap::Args)]
 pub struct TestArgs {
@@ -27,9 +27,6 @@ pub struct TestArgs {
     #[arg(long)]
     quick: bool,
 }
-
-/// With it a database does one thing wrong if it is told to, so that tests can show that they notice.
-const SABOTAGE: &str = "varve/sabotage";
 
 type Step = (&'static str, fn(&Workspace) -> Result<Count>);
 
@@ -43,13 +40,21 @@ const CARGO: [Step; 6] = [
     }),
     ("clippy", |workspace| {
         let clippy = |of: &[&str]| {
-            let clippy = Cmd::new(cargo()).args(["clippy", "--locked", "--quiet"]);
+            let clippy = Cmd::new(cargo()).args(["clippy", "--quiet"]);
             let clippy = clippy.args(of).args(["--", "-D", "warnings"]);
             command::run(clippy.dir(&workspace.root))
         };
         // Only without the features of tests the compiler sees what the engine does not use itself.
-        let users = ["-p", "varve", "-p", "varve-capi", "-p", "varve-cli"];
-        let whole = ["--workspace", "--all-targets", "--features", SABOTAGE];
+        let users = [
+            "--locked",
+            "-p",
+            "varve",
+            "-p",
+            "varve-capi",
+            "-p",
+            "varve-cli",
+        ];
+        let whole: Vec<&str> = AS_TESTED.into_iter().chain(["--all-targets"]).collect();
         one(clippy(&whole).and_then(|()| clippy(&users)))
     }),
     ("tidy", |workspace| {
@@ -214,15 +219,13 @@ fn run_each(workspace: &Workspace, program: &str, runs: &[&[&str]]) -> Result<Co
     Ok(count)
 }
 
-const WHOLE: [&str; 4] = ["--workspace", "--locked", "--features", SABOTAGE];
-
 fn cargo_test(workspace: &Workspace) -> Result<Count> {
-    count_cargo_results(|each| programs::run(workspace, &WHOLE, each))
+    count_cargo_results(|each| programs::run(workspace, &AS_TESTED, each))
 }
 
 fn doc_tests(workspace: &Workspace) -> Result<Count> {
     let test = Cmd::new(cargo()).args(["test", "--doc", "--no-fail-fast"]);
-    let test = test.args(WHOLE).dir(&workspace.root);
+    let test = test.args(AS_TESTED).dir(&workspace.root);
     count_cargo_results(|each| command::stream(test, each))
 }
 

@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use crate::driver::Process;
 use crate::journal::Ddl;
 use crate::store::{Failure, Level, Outcome, Statement, Store, Verb};
-use varve_testbed::command::{self, Cmd};
-use varve_testbed::workspace::{Workspace, cargo};
+use varve_testbed::command::Cmd;
+use varve_testbed::workspace::{Workspace, programs_as_tested};
 
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -138,21 +138,7 @@ impl Store for EmbeddedStore {
 
 /// The program, built with its assertions.
 pub fn build(workspace: &Workspace) -> Result<PathBuf> {
-    let args = [
-        "build",
-        "--locked",
-        "--package",
-        "varve-sim",
-        "--bin",
-        "stress-store",
-    ];
-    command::run(
-        Cmd::new(cargo())
-            .args(args)
-            .env("CARGO_TARGET_DIR", &workspace.target)
-            .dir(&workspace.root),
-    )?;
-    Ok(workspace.target.join("debug/stress-store"))
+    Ok(programs_as_tested(workspace)?.join("stress-store"))
 }
 
 /// A running one.

@@ -53,6 +53,25 @@ pub fn program(workspace: &Workspace, package: &str) -> Cmd {
         .arg("--")
 }
 
+/// How the workspace is built for its tests: with a database that does one thing wrong if it is told to, so
+/// that they can show that they notice. With other features the engine would be compiled once more.
+pub const AS_TESTED: [&str; 4] = ["--workspace", "--locked", "--features", "varve/sabotage"];
+
+/// Builds the programs that tests start, and says in which directory they are.
+pub fn programs_as_tested(workspace: &Workspace) -> Result<PathBuf> {
+    // Only where an example is among what is built does cargo count the features that tests ask for, as it
+    // does for tests.
+    let programs = ["--bin", "stress-store", "--example", "shop"];
+    let build = Cmd::new(cargo()).args(["build", "--quiet"]);
+    let build = build.args(AS_TESTED).args(programs);
+    command::run(
+        build
+            .env("CARGO_TARGET_DIR", &workspace.target)
+            .dir(&workspace.root),
+    )?;
+    Ok(workspace.target.join("debug"))
+}
+
 /// The cargo that started us, so that a chosen toolchain stays chosen.
 pub fn cargo() -> String {
     env::var("CARGO").unwrap_or_else(|_| "cargo".into())

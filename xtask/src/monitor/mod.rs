@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use varve_testbed::cached::made_once;
 use varve_testbed::command::{self, Cmd};
-use varve_testbed::workspace::{Workspace, cargo};
+use varve_testbed::workspace::{Workspace, programs_as_tested};
 
 use crate::mtr::Count;
 
@@ -115,13 +115,10 @@ struct Shop {
 
 impl Shop {
     fn open(workspace: &Workspace, load: &Load) -> Result<Shop> {
-        let mut cargo = Command::new(cargo());
-        cargo.args(["run", "--quiet", "--locked", "--package", "varve-monitor"]);
-        cargo.args(["--example", "shop", "--manifest-path"]);
-        cargo.arg(workspace.root.join("Cargo.toml")).arg("--");
-        cargo.arg(load.forgotten_after.as_secs().to_string());
-        cargo.arg(load.statement);
-        let process = cargo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut shop = Command::new(programs_as_tested(workspace)?.join("examples/shop"));
+        shop.arg(load.forgotten_after.as_secs().to_string());
+        shop.arg(load.statement);
+        let process = shop.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = process.context("cannot run the example shop")?;
         let input = process.stdin.take().expect("it is a pipe");
         let mut output = BufReader::new(process.stdout.take().expect("it is a pipe"));
