@@ -72,6 +72,23 @@ fn idle_files_are_closed_and_opened_again() {
     drop((late, spaces));
 }
 
+/// FILE-3: those that were used longest ago are closed first.
+#[test]
+fn the_least_recently_used_files_are_closed_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let ids = tables(&spaces, 50..60);
+    let read = |id| spaces.read(third_page(id), &mut [0; PAGE]).unwrap();
+    ids.iter().rev().for_each(|&id| read(id));
+    let reopened = spaces.files().reopened();
+    tables(&spaces, 60..63);
+    assert_eq!(spaces.files().count(), 10);
+    ids[..7].iter().for_each(|&id| read(id));
+    assert_eq!(spaces.files().reopened(), reopened);
+    ids[7..].iter().for_each(|&id| read(id));
+    assert_eq!(spaces.files().reopened(), reopened + 3);
+}
+
 /// FILE-4: where the process may have no more files open, idle ones give way. If none is idle, that is told,
 /// and an error that may pass.
 #[test]
