@@ -276,7 +276,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   const bool checks= foreign_key_checks(ha_thd()) == VARVE_CHECK_REFERENCES;
   if (refuses_alter() || check_index_names(ha_thd(), altered) ||
       (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
-      !keeps_foreign_keys_served(altered, alter))
+      (checks && !keeps_foreign_keys_served(altered, alter)))
     return HA_ALTER_ERROR;
   if (has_new_counted(altered, alter))
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
@@ -501,6 +501,7 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
     return error;
   if (!definition.note_changes(altered, alter))
     return HA_ERR_INTERNAL_ERROR;
+  definition.def.foreign_key_checks= foreign_key_checks(thd);
   Alteration *const first= Alteration::all(alter).front();
   const bool rebuild= is_rebuild(altered, alter);
   varve_code code= sort_in_tmpdir(thd, session->txn());

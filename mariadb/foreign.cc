@@ -189,6 +189,9 @@ int Foreign_keys::check_columns(THD *thd, TABLE *form, const Foreign_key &key, c
       return warn(thd, " with ", parts, "You have defined a SET NULL condition but column '" + name +
                                         "' is defined as NOT NULL.");
   }
+  // Whether one that was there keeps its index is seen when the copy takes its place, as InnoDB does.
+  if (key.old)
+    return 0;
   switch (is_served(form, parts.columns))
   {
   case Served::YES:
@@ -653,9 +656,36 @@ int ha_varve::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
   return m_table ? tell(thd, foreign_keys_of(m_table), keys) : 0;
 }
 
+static bool changes_rows(varve_referential_action action)
+{
+  return action == VARVE_CASCADE || action == VARVE_SET_NULL;
+}
+
+// Whether the deletion of rows elsewhere may update rows of the table that has these foreign keys: by SET
+// NULL, or because its parent is updated by such a deletion.
+static bool is_updated_by_deletions(const std::vector<Told_key> &keys)
+{
+  return std::any_of(keys.begin(), keys.end(), [](const Told_key &key) {
+    return key.on_delete == VARVE_SET_NULL || changes_rows(key.on_update);
+  });
+}
+
+// The server opens the children whose rows its statement changes, and then asks these for their children as
+// if they were changed by the same operation: under DELETE, by what ON DELETE says. But rows that SET NULL
+// has updated have children that do what ON UPDATE says, and only an open table computes their virtual
+// columns.
 int ha_varve::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
 {
-  return m_table ? tell(thd, foreign_keys_to(m_table), keys) : 0;
+  if (!m_table)
+    return 0;
+  std::vector<Told_key> told= foreign_keys_to(m_table);
+  const TABLE_LIST *const use= table->pos_in_table_list;
+  if (use && use->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
+      is_updated_by_deletions(foreign_keys_of(m_table)))
+    for (Told_key &key : told)
+      if (!changes_rows(key.on_delete))
+        key.on_delete= key.on_update;
+  return tell(thd, told, keys);
 }
 
 bool ha_varve::referenced_by_foreign_key() const noexcept

@@ -1164,12 +1164,15 @@ bool varve_brings_null(const struct varve_db *db, const struct varve_table_def *
 enum varve_code varve_table_drop(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
 
 // Renames a table, durably. The caller sees to it that nobody uses it. If `constraints_from` is not null,
-// the table's constraints whose names begin with it begin with `constraints_to` then.
+// the table's constraints whose names begin with it begin with `constraints_to` then. `checks` counts for a
+// copy, whose name begins with # behind the schema, and which takes the place of a table that has stepped
+// aside: unless it is VARVE_IGNORE_REFERENCES the copy has the indexes that foreign keys have had there.
 enum varve_code varve_table_rename(const struct varve_db *db,
                                    const char *from,
                                    const char *to,
                                    const char *constraints_from,
-                                   const char *constraints_to);
+                                   const char *constraints_to,
+                                   enum varve_foreign_key_checks checks);
 
 // Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
 // it; handles of the table must be opened again.
@@ -1446,10 +1449,11 @@ void varve_txn_set_watch(const struct varve_txn *txn, varve_watch_fn told, void 
 // Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
 // or text greater lengths, more columns or fewer, another order, and other indexes, once nobody uses it;
 // no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are
-// not looked at. If there are indexes to be built, others may use the table again then, until
-// varve_redefinition_commit. A consistent view that is older than an index does not read it
-// (VARVE_DEFINITION_CHANGED). Waits for locks as long as `txn` does, unless it is null, here and later; an
-// interrupt of `txn` ends all with VARVE_INTERRUPTED.
+// not looked at. An index that foreign keys need stays, or varve_redefinition_commit says VARVE_INVALID or
+// VARVE_BAD_FOREIGN_KEY, unless the first definition's `foreign_key_checks` is VARVE_IGNORE_REFERENCES. If
+// there are indexes to be built, others may use the table again then, until that commit. A consistent view
+// that is older than an index does not read it (VARVE_DEFINITION_CHANGED). Waits for locks as long as `txn`
+// does, unless it is null, here and later; an interrupt of `txn` ends all with VARVE_INTERRUPTED.
 enum varve_code varve_redefinition_prepare(const struct varve_db *db,
                                            const struct varve_txn *txn,
                                            const struct varve_table_def *def,

@@ -479,7 +479,9 @@ pub unsafe extern "C" fn varve_table_drop(
 }
 
 /// Renames a table, durably. The caller sees to it that nobody uses it. If `constraints_from` is not null,
-/// the table's constraints whose names begin with it begin with `constraints_to` then.
+/// the table's constraints whose names begin with it begin with `constraints_to` then. `checks` counts for a
+/// copy, whose name begins with # behind the schema, and which takes the place of a table that has stepped
+/// aside: unless it is VARVE_IGNORE_REFERENCES the copy has the indexes that foreign keys have had there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_rename(
     db: *const varve_db,
@@ -487,23 +489,25 @@ pub unsafe extern "C" fn varve_table_rename(
     to: *const c_char,
     constraints_from: *const c_char,
     constraints_to: *const c_char,
+    checks: MaybeUninit<varve_foreign_key_checks>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let (from, to) = unsafe { (text(from, "the table's name")?, text(to, "the new name")?) };
-        if constraints_from.is_null() {
-            return db.0.rename_table(from, to).map(|()| VARVE_OK);
-        }
-        // SAFETY: CAPI-2.
-        let constraints = unsafe {
-            ConstraintPrefix {
-                from: text(constraints_from, "constraints_from")?,
-                to: text(constraints_to, "constraints_to")?,
-            }
+        let constraints = match constraints_from.is_null() {
+            true => None,
+            // SAFETY: CAPI-2.
+            false => Some(unsafe {
+                ConstraintPrefix {
+                    from: text(constraints_from, "constraints_from")?,
+                    to: text(constraints_to, "constraints_to")?,
+                }
+            }),
         };
-        db.0.rename_table_and_constraints(from, to, constraints)?;
+        let checks = chosen("checks", checks)?;
+        db.0.rename_table_with(from, to, constraints, checks.into())?;
         Ok(VARVE_OK)
     })
 }

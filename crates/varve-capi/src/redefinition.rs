@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use varve::{Database, PreparedRedefinition, RedefinitionWaits, RowRef, TableDef, ValueSource};
 
+use crate::choice::chosen;
 use crate::collation::text;
 use crate::database::varve_db;
 use crate::definition::{redefined_as, varve_table_def};
@@ -30,10 +31,11 @@ pub type varve_duplicate_fn =
 /// Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
 /// or text greater lengths, more columns or fewer, another order, and other indexes, once nobody uses it;
 /// no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are
-/// not looked at. If there are indexes to be built, others may use the table again then, until
-/// varve_redefinition_commit. A consistent view that is older than an index does not read it
-/// (VARVE_DEFINITION_CHANGED). Waits for locks as long as `txn` does, unless it is null, here and later; an
-/// interrupt of `txn` ends all with VARVE_INTERRUPTED.
+/// not looked at. An index that foreign keys need stays, or varve_redefinition_commit says VARVE_INVALID or
+/// VARVE_BAD_FOREIGN_KEY, unless the first definition's `foreign_key_checks` is VARVE_IGNORE_REFERENCES. If
+/// there are indexes to be built, others may use the table again then, until that commit. A consistent view
+/// that is older than an index does not read it (VARVE_DEFINITION_CHANGED). Waits for locks as long as `txn`
+/// does, unless it is null, here and later; an interrupt of `txn` ends all with VARVE_INTERRUPTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_prepare(
     db: *const varve_db,
@@ -83,7 +85,9 @@ unsafe fn prepare(
         let to = unsafe { meant_by(&db.0, def)? };
         // SAFETY: CAPI-2.
         let waits = txn.map(|txn| unsafe { waits_of(txn) });
-        let prepared = how(&db.0, &to, waits.unwrap_or_default())?;
+        let checks = chosen("foreign_key_checks", def.foreign_key_checks)?;
+        let mut prepared = how(&db.0, &to, waits.unwrap_or_default())?;
+        prepared.set_foreign_key_checks(checks.into())?;
         let handle = Box::into_raw(Box::new(varve_redefinition {
             prepared,
             columns: to.columns.len(),

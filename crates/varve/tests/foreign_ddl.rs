@@ -520,7 +520,7 @@ fn ddl_of_tables_and_schemas_with_foreign_keys() {
         from: "child_",
         to: "kid_",
     };
-    f.db.rename_table_and_constraints("a/children", "a/kids", prefix)
+    f.db.rename_table_with("a/children", "a/kids", Some(prefix), ForeignKeyChecks::On)
         .unwrap();
     f.db.rename_table("a/parents", "a/elders").unwrap();
     // DEF-2: the copies of the child's definition, too, but for names, now and after a restart.

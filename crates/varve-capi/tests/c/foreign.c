@@ -216,7 +216,7 @@ int main(int argc, char **argv)
   OK(varve_table_open(db, "a/parents", &parents));
   CHECK(varve_table_hash(parents) != hash);
   varve_table_close(parents);
-  OK(varve_table_rename(db, "a/children", "a/kids", "u", "kids_u"));
+  OK(varve_table_rename(db, "a/children", "a/kids", "u", "kids_u", VARVE_CHECK_REFERENCES));
   OK(varve_table_truncate(db, "a/parents", VARVE_IGNORE_REFERENCES));
   OK(varve_table_drop(db, "a/parents", VARVE_CHECK_OTHER_SCHEMAS));
   OK(varve_db_close(db));

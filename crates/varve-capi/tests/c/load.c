@@ -94,7 +94,7 @@ int main(int argc, char **argv)
   OK(varve_load_finish(load, txn, show, &shown));
   OK(varve_txn_commit(txn));
   varve_table_close(table);
-  OK(varve_table_rename(db, "a/#new", "a/t", NULL, "t_"));
+  OK(varve_table_rename(db, "a/#new", "a/t", NULL, "t_", VARVE_CHECK_REFERENCES));
   OK(varve_table_open(db, "a/t", &table));
   OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
   varve_cursor *c;

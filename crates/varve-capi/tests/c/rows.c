@@ -323,7 +323,7 @@ int main(int argc, char **argv)
   varve_txn_close(txn);
   OK(varve_db_close(db));
   db= open_db(argv[1]);
-  OK(varve_table_rename(db, "shop/people", "shop/folk", NULL, NULL));
+  OK(varve_table_rename(db, "shop/people", "shop/folk", NULL, NULL, VARVE_CHECK_REFERENCES));
   OK(varve_table_open(db, "shop/folk", &table));
   OK(varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &txn));
   OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));

@@ -175,6 +175,7 @@ impl Session<'_, '_> {
                         to,
                         constraints.0,
                         constraints.1,
+                        choose(self.input),
                     ));
                     let definition = Definition::of(self.input);
                     let raw = definition.raw(self.input);

@@ -4,8 +4,10 @@
 //! in any order, and a parent may be dropped and come back, while checks are off. Which tables are tied is
 //! found out when they are opened (`links`).
 //!
-//! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
-//!   parts are its columns, whole and in their order.
+//! - **FK-1** A foreign key comes only where an index of its own table begins with its columns, whole and in
+//!   their order, and keeps one as long as nobody drops it while checks are off. Without one, rows of the
+//!   table get parents as ever, but no row can give up a key that others could refer to: nobody can tell
+//!   whether one does.
 
 use crate::base::{NoParent, Result};
 use crate::row::{ColumnDef, ColumnType, KeyPart};
@@ -146,7 +148,8 @@ impl ColumnNames {
 #[derive(Clone, Debug)]
 pub struct ChildColumns {
     pub columns: Vec<usize>,
-    pub index: usize,
+    /// `None`: it was dropped while checks were off (FK-1).
+    pub index: Option<usize>,
 }
 
 impl TableDef {
@@ -200,11 +203,17 @@ impl TableDef {
         self.all_indexes().enumerate().position(begins)
     }
 
-    /// `None` for a foreign key that is not valid (FK-1).
+    /// `None` for a foreign key that is not valid.
     pub(crate) fn child_columns(&self, key: &ForeignKey) -> Option<ChildColumns> {
         let columns = self.positions(&key.columns).ok()?;
-        let index = self.index_beginning_with(&columns)?;
+        let index = self.index_beginning_with(&columns);
         Some(ChildColumns { columns, index })
+    }
+
+    /// Whether an index begins with the columns of this foreign key of the table (FK-1).
+    pub(crate) fn serves(&self, key: &ForeignKey) -> bool {
+        self.child_columns(key)
+            .is_some_and(|own| own.index.is_some())
     }
 
     /// The parent's columns and the number of the index in which its rows are found, if `parent` can be this
@@ -214,6 +223,17 @@ impl TableDef {
         key: &ForeignKey,
         parent: &TableDef,
     ) -> std::result::Result<(Vec<usize>, usize), NoParent> {
+        let its = self.parent_columns(key, parent)?;
+        let index = parent.index_beginning_with(&its).ok_or(NoParent::Index)?;
+        Ok((its, index))
+    }
+
+    /// The columns of `parent` to which this foreign key refers, if they have the same types.
+    pub(crate) fn parent_columns(
+        &self,
+        key: &ForeignKey,
+        parent: &TableDef,
+    ) -> std::result::Result<Vec<usize>, NoParent> {
         let no_column = |name: &str| NoParent::Column(name.to_string());
         let own = self.positions(&key.columns).map_err(no_column)?;
         let its = parent.positions(&key.parent_columns).map_err(no_column)?;
@@ -226,8 +246,7 @@ impl TableDef {
                 });
             }
         }
-        let index = parent.index_beginning_with(&its).ok_or(NoParent::Index)?;
-        Ok((its, index))
+        Ok(its)
     }
 }
 

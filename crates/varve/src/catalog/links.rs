@@ -41,8 +41,8 @@ pub struct ChildKey {
     /// Which of the child's foreign keys it is.
     pub number: usize,
     pub parent_columns: Vec<usize>,
-    /// Of the parent: the index that begins with them.
-    pub parent_index: usize,
+    /// Of the parent: the index that begins with them, if there is one.
+    pub parent_index: Option<usize>,
 }
 
 /// A table that refers to this one.
@@ -233,12 +233,12 @@ fn keys_to(child: &OpenTable, parent: &OpenTable) -> Vec<ChildKey> {
     let numbers = child.foreign_keys_to(&parent.def.name).into_iter();
     let keys = child.links.keys();
     let key = |number: usize| {
-        let (parent_columns, parent_index) =
-            child.def.parent_index(&keys[number], &parent.def).ok()?;
+        let its = &keys[number];
+        let parent_columns = child.def.parent_columns(its, &parent.def).ok()?;
         Some(ChildKey {
             number,
+            parent_index: parent.def.index_beginning_with(&parent_columns),
             parent_columns,
-            parent_index,
         })
     };
     numbers.filter_map(key).collect()

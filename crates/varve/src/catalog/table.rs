@@ -312,7 +312,11 @@ impl OpenTable {
             .iter()
             .map_while(|k| def.child_columns(k))
             .collect();
-        debug_assert_eq!(foreign.len(), def.foreign_keys.len(), "FK-1");
+        debug_assert_eq!(
+            foreign.len(),
+            def.foreign_keys.len(),
+            "their columns are there"
+        );
         let mut foreign_by_name: Vec<usize> = (0..foreign.len()).collect();
         foreign_by_name.sort_by_key(|&number| &def.foreign_keys[number].name);
         let table = OpenTable {

@@ -137,13 +137,16 @@ impl Database {
     }
 
     /// Like `rename_table`; the table's constraints whose names begin with `constraints.from` begin with
-    /// `constraints.to` then.
-    pub fn rename_table_and_constraints(
+    /// `constraints.to` then. `checks` counts for a copy, whose name begins with `#`, and which takes the
+    /// place of a table that has stepped aside: with checks on it has the indexes that foreign keys have had
+    /// there.
+    pub fn rename_table_with(
         &self,
         from: &str,
         to: &str,
-        constraints: ConstraintPrefix<'_>,
+        constraints: Option<ConstraintPrefix<'_>>,
+        checks: ForeignKeyChecks,
     ) -> Result<()> {
-        self.inner.ddl.rename_table(from, to, Some(constraints))
+        self.inner.ddl.rename_table(from, to, constraints, checks)
     }
 }

@@ -179,7 +179,7 @@ impl Database {
     /// that of a table that is still being filled to take another one's place: after its rename, views that
     /// are older than that refuse it with [`Error::DefinitionChanged`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.ddl.rename_table(from, to, None)
+        self.rename_table_with(from, to, None, ForeignKeyChecks::On)
     }
 
     /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened

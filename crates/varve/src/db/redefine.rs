@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::{Error, Result, Watch};
 use crate::catalog::{ForeignKey, TableDef};
-use crate::ddl::{Ddl, Redefinition};
+use crate::ddl::{Ddl, ForeignKeyChecks, Redefinition};
 use crate::row::RowRef;
 use crate::txn::ValueSource;
 
@@ -212,6 +212,14 @@ impl PreparedRedefinition {
     pub fn add_foreign_key(&mut self, key: ForeignKey) -> Result<()> {
         let prepared = ready(&mut self.prepared)?;
         self.inner.ddl.add_foreign_key(prepared, key)
+    }
+
+    /// With checks off all tables that were prepared may lose indexes that foreign keys need. As long as
+    /// there is none on the side of the parent, nobody finds a parent there; without one on the side of the
+    /// child no row of the parent can be deleted or get another key, but by transactions that don't check.
+    pub fn set_foreign_key_checks(&mut self, checks: ForeignKeyChecks) -> Result<()> {
+        ready(&mut self.prepared)?.set_foreign_key_checks(checks);
+        Ok(())
     }
 
     /// Whom to ask for values of computed columns that are new, which are refused without one when rows are

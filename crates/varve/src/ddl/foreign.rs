@@ -79,55 +79,102 @@ impl Ddl {
         Ok(children)
     }
 
-    /// Whether a table with this definition may be there: its foreign keys have parents that fit, those of
-    /// others that wait for it fit, and the constraints' names are free.
+    /// Whether a table with this definition may come to be: its foreign keys find all that they need, those
+    /// of others that wait for it fit, with checks on with an index, and the constraints' names are free.
+    /// What a copy has kept is looked at when it takes its place.
     pub(super) fn check_foreign_keys(
         &self,
         def: &TableDef,
         checks: ForeignKeyChecks,
     ) -> Result<()> {
-        self.check_keys(def, def.foreign_keys.iter(), checks)?;
+        let new = def.foreign_keys.iter().filter(|key| !key.kept);
+        self.check_new_keys(def, new, checks)?;
+        let fits: Fits = match checks {
+            ForeignKeyChecks::Off => check_parent_columns,
+            _ => check_parent,
+        };
         let children = self.children_of(&def.name)?;
-        check_children(def, children.iter().map(|child| &child.def))
+        check_children(def, children.iter().map(|child| &child.def), fits)
     }
 
     /// The same of the foreign keys that the change adds; those that wait for the table are not looked at.
     pub(super) fn check_new_foreign_keys(&self, def: &TableDef, change: &Change) -> Result<()> {
         let is_new = |key: &&ForeignKey| change.foreign_new.iter().any(|new| new.name == key.name);
         let new = def.foreign_keys.iter().filter(is_new);
-        self.check_keys(def, new, ForeignKeyChecks::Off)
+        self.check_new_keys(def, new, ForeignKeyChecks::Off)
     }
 
-    /// Foreign keys of the definition have parents that fit, and names that are free.
-    fn check_keys<'a>(
+    /// These foreign keys of the definition have an index, parents that fit, and names that are free.
+    fn check_new_keys<'a>(
         &self,
         def: &TableDef,
-        keys: impl Iterator<Item = &'a ForeignKey>,
+        mut keys: impl Iterator<Item = &'a ForeignKey>,
         checks: ForeignKeyChecks,
     ) -> Result<()> {
-        let is_aside = is_aside(&def.name);
         let mut reader = self.begin();
-        for key in keys {
-            if is_aside && key.kept {
-                continue;
+        keys.try_for_each(|key| {
+            def.check_served(key)?;
+            self.check_constraint_name(&mut reader, def, key)?;
+            let is_there = self.check_parent_of(&mut reader, def, key, check_parent)?;
+            match is_there || checks == ForeignKeyChecks::Off {
+                true => Ok(()),
+                false => Err(bad(def, key, NoParent::Table)),
             }
+        })
+    }
+
+    /// Whether a table that was called `from` may have this definition, which has its new name: the columns
+    /// of its foreign keys and of those that others have fit, and the constraints' names are free. Those who
+    /// have waited for a table of this name find the indexes that they need. With checks on a copy that takes
+    /// another table's place keeps those that foreign keys have had in it; nothing is said of a table that
+    /// comes back to its own place, nor where the other one is not known any more, after a crash.
+    pub(super) fn check_renamed(
+        &self,
+        from: &str,
+        def: &TableDef,
+        checks: ForeignKeyChecks,
+    ) -> Result<()> {
+        let mut reader = self.begin();
+        for key in &def.foreign_keys {
             // What is kept has its name from the table whose place is taken. A copy's new names are looked
             // at when it is made, so that nobody copies in vain, and once more when it takes the place.
             if !key.kept {
                 self.check_constraint_name(&mut reader, def, key)?;
             }
-            let other = match key.parent == def.name {
-                true => None,
-                false => self.definition(&mut reader, &key.parent)?,
-            };
-            match &other {
-                Some(parent) => check_parent(def, key, parent)?,
-                None if key.parent == def.name => check_parent(def, key, def)?,
-                None if checks == ForeignKeyChecks::Off => {}
-                None => return Err(bad(def, key, NoParent::Table)),
-            }
+            self.check_parent_of(&mut reader, def, key, check_parent_columns)?;
         }
-        Ok(())
+        let children = self.children_of(&def.name)?;
+        let children = || children.iter().map(|child| &child.def);
+        if !is_aside(from) {
+            return check_children(def, children(), check_parent);
+        }
+        check_children(def, children(), check_parent_columns)?;
+        let mut vacant = self.core.tables.vacant_tables().into_iter();
+        let place = vacant.find(|(name, table)| *name == def.name && table.id() != def.id);
+        match place {
+            Some((_, before)) if checks != ForeignKeyChecks::Off => {
+                let was = |name: &String| before.def.column_index(name);
+                check_indexes_stay(&before.def, def, children().chain([def]), was)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The parent of this foreign key of the definition fits, if it is there, which is returned.
+    fn check_parent_of(
+        &self,
+        reader: &mut Transaction,
+        def: &TableDef,
+        key: &ForeignKey,
+        fits: Fits,
+    ) -> Result<bool> {
+        if key.parent == def.name {
+            return fits(def, key, def).map(|()| true);
+        }
+        match self.definition(reader, &key.parent)? {
+            Some(parent) => fits(def, key, &parent).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn check_constraint_name(
@@ -274,22 +321,61 @@ pub(super) fn rename_parent(def: &mut TableDef, from: &str, to: &str) {
         .for_each(|key| key.parent = to.to_string());
 }
 
-/// All foreign keys of these tables to `parent` must find an index and columns there that fit.
+/// Whether a table can be the parent of this foreign key of the first one.
+type Fits = fn(&TableDef, &ForeignKey, &TableDef) -> Result<()>;
+
+/// With all that a foreign key needs there when it comes.
+pub(super) fn check_parent(child: &TableDef, key: &ForeignKey, parent: &TableDef) -> Result<()> {
+    let fits = child.parent_index(key, parent);
+    fits.map(drop).map_err(|why| bad(child, key, why))
+}
+
+/// With what it can't be without: its index may have been dropped (FK-1).
+pub(super) fn check_parent_columns(
+    child: &TableDef,
+    key: &ForeignKey,
+    parent: &TableDef,
+) -> Result<()> {
+    let fits = child.parent_columns(key, parent);
+    fits.map(drop).map_err(|why| bad(child, key, why))
+}
+
+/// The table fits all foreign keys to it that these have.
 pub(super) fn check_children<'a>(
     parent: &TableDef,
     children: impl Iterator<Item = &'a TableDef>,
+    fits: impl Fn(&TableDef, &ForeignKey, &TableDef) -> Result<()>,
 ) -> Result<()> {
     for child in children {
         let keys = child.foreign_keys.iter();
         let mut to_it = keys.filter(|key| key.parent == parent.name);
-        to_it.try_for_each(|key| check_parent(child, key, parent))?;
+        to_it.try_for_each(|key| fits(child, key, parent))?;
     }
     Ok(())
 }
 
-fn check_parent(child: &TableDef, key: &ForeignKey, parent: &TableDef) -> Result<()> {
-    let fits = child.parent_index(key, parent);
-    fits.map(drop).map_err(|why| bad(child, key, why))
+/// Refuses a definition without an index that foreign keys need, on either side, and had `before` (FK-1).
+/// `children` are those that refer to it, itself among them if it does; `was` says where a column that they
+/// refer to was before.
+pub(super) fn check_indexes_stay<'a>(
+    before: &TableDef,
+    after: &TableDef,
+    children: impl Iterator<Item = &'a TableDef>,
+    was: impl Fn(&String) -> Option<usize>,
+) -> Result<()> {
+    for key in &after.foreign_keys {
+        let mut had = before.foreign_keys.iter();
+        if had.any(|had| had.name == key.name && before.serves(had)) {
+            after.check_served(key)?;
+        }
+    }
+    check_children(after, children, |child, key, _| {
+        let columns: Option<Vec<_>> = key.parent_columns.iter().map(&was).collect();
+        match columns.is_some_and(|columns| before.index_beginning_with(&columns).is_some()) {
+            true => check_parent(child, key, after),
+            false => Ok(()),
+        }
+    })
 }
 
 fn reference(child: &TableDef, key: &ForeignKey) -> ReferenceError {

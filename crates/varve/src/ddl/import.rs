@@ -183,13 +183,14 @@ impl Ddl {
         from: &str,
         to: &str,
         constraints: Option<ConstraintPrefix<'_>>,
+        checks: ForeignKeyChecks,
     ) -> Result<()> {
         self.core.check_writable()?;
         let _serial = self.core.tables.serialize_ddl();
         let mut def = self.discarded(from)?;
         self.check_not_referenced(&def, ForeignKeyChecks::On)?;
         let _reserved = self.reserve([from, to], std::slice::from_ref(&def));
-        self.give_name(&mut def, to, constraints)?;
+        self.give_name(&mut def, to, constraints, checks)?;
         let [old, new] = [from, to].map(table_path);
         self.spaces.prepare_rename(&new)?;
         let mut trx = self.begin();

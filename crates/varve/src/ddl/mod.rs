@@ -170,6 +170,9 @@ impl Ddl {
         self.check_absent(&def.name)?;
         let mut def = def.clone();
         def.id = TableId(0);
+        if !is_aside(&def.name) {
+            def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
+        }
         let _reserved = self.reserve([], std::slice::from_ref(&def));
         self.check_foreign_keys(&def, checks)?;
         def.stamp_indexes(self.built_with())?;
@@ -563,10 +566,11 @@ impl Ddl {
         from: &str,
         to: &str,
         constraints: Option<ConstraintPrefix<'_>>,
+        checks: ForeignKeyChecks,
     ) -> Result<()> {
         let (mut trx, table) = match self.lock(from) {
             Err(Error::TablespaceDiscarded { .. }) => {
-                return self.rename_discarded(from, to, constraints);
+                return self.rename_discarded(from, to, constraints, checks);
             }
             locked => locked?,
         };
@@ -577,7 +581,7 @@ impl Ddl {
         let _serial = self.core.tables.serialize_ddl();
         let children = self.children_renaming_parent(&table, to)?;
         let mut def = table.definition();
-        self.give_name(&mut def, to, constraints)?;
+        self.give_name(&mut def, to, constraints, checks)?;
         if !is_aside(to) {
             def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
         }
@@ -627,6 +631,7 @@ impl Ddl {
         def: &mut TableDef,
         to: &str,
         constraints: Option<ConstraintPrefix<'_>>,
+        checks: ForeignKeyChecks,
     ) -> Result<()> {
         let from = std::mem::replace(&mut def.name, to.to_string());
         if !(is_aside(&from) || is_aside(to)) {
@@ -638,7 +643,7 @@ impl Ddl {
         def.validate()?;
         self.check_absent(to)?;
         self.free_place(to, def.space)?;
-        self.check_foreign_keys(def, ForeignKeyChecks::Off)
+        self.check_renamed(&from, def, checks)
     }
 
     /// Makes the copy of the definition on page 0 of the table's file that of `def` (DDL-2).

@@ -42,7 +42,7 @@ impl Ddl {
         if table.is_temporary() {
             return Err(Error::unsupported("redefining a temporary table"));
         }
-        let Redefinition { trx, changes } = prepared;
+        let Redefinition { trx, changes, .. } = prepared;
         trx.use_table(&table, TableMode::Exclusive)?;
         // It is kept from other DDL now.
         let def = table.definition().rebuilt(to)?;

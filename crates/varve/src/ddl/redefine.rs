@@ -26,12 +26,14 @@ use crate::lock::TableMode;
 use crate::table::{Build, BuildRoom, Product, TellDuplicate};
 use crate::txn::{Transaction, ValueSource};
 
-use super::Ddl;
+use super::{Ddl, ForeignKeyChecks};
 
 /// Definitions that tables are about to get, all of them or none. They are committed or abandoned by `Ddl`.
 pub struct Redefinition {
     pub(super) trx: Transaction,
     pub(super) changes: Vec<Change>,
+    /// Off: indexes that foreign keys need may go.
+    checks: ForeignKeyChecks,
 }
 
 /// A table that is about to get another definition.
@@ -84,7 +86,13 @@ impl Redefinition {
         Redefinition {
             trx,
             changes: Vec::new(),
+            checks: ForeignKeyChecks::On,
         }
+    }
+
+    /// With checks off the tables may lose indexes that foreign keys need, theirs or those of others.
+    pub fn set_foreign_key_checks(&mut self, checks: ForeignKeyChecks) {
+        self.checks = checks;
     }
 
     /// Whom to ask for values of computed columns that come.
@@ -156,7 +164,7 @@ impl Ddl {
         // It is kept from other DDL now.
         let def = self.redefined(&table, to)?;
         self.check_row_fits(&def)?;
-        let Redefinition { trx, changes } = prepared;
+        let Redefinition { trx, changes, .. } = prepared;
         changes.push(Change::new(table, def));
         let change = changes.last_mut().expect("it was pushed");
         self.begin_build(trx, change)
@@ -276,8 +284,12 @@ impl Ddl {
             self.abandon_redefinition(prepared);
             return Err(e);
         }
-        let Redefinition { trx, mut changes } = prepared;
-        match self.put_together(trx, &mut changes) {
+        let Redefinition {
+            trx,
+            mut changes,
+            checks,
+        } = prepared;
+        match self.put_together(trx, &mut changes, checks) {
             Ok(gone) => {
                 for (change, gone) in changes.iter().zip(&gone) {
                     let ids = gone.iter().map(|tree| tree.index);
@@ -296,7 +308,7 @@ impl Ddl {
     /// Locks the tables, and brings what is built up to date.
     fn finish_builds(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
         self.build(prepared, tell)?;
-        let Redefinition { trx, changes } = prepared;
+        let Redefinition { trx, changes, .. } = prepared;
         (changes.iter())
             .try_for_each(|change| trx.use_table(&change.table, TableMode::Exclusive))?;
         let mut builds = changes.iter_mut().filter_map(|change| change.build.take());
@@ -305,7 +317,9 @@ impl Ddl {
 
     /// The tables stay as they are.
     pub fn abandon_redefinition(&self, prepared: Redefinition) {
-        let Redefinition { trx, mut changes } = prepared;
+        let Redefinition {
+            trx, mut changes, ..
+        } = prepared;
         // First, or another one could begin to follow a table, and lose its notes.
         changes.iter_mut().for_each(|change| change.build = None);
         drop(trx);

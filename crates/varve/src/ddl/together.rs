@@ -18,9 +18,9 @@ use crate::base::{Error, IndexId, PageId, PageNo, Result, TrxId};
 use crate::catalog::{LooseTree, OpenTable, PurgeGate, TableDef};
 use crate::txn::Transaction;
 
-use super::foreign::{Child, check_children};
+use super::foreign::{Child, check_children, check_indexes_stay, check_parent_columns};
 use super::redefine::Change;
-use super::{Ddl, store};
+use super::{Ddl, ForeignKeyChecks, store};
 
 /// So many pages with copies of definitions are kept in the pool, so that nothing has to be read for them
 /// after the commit. If there are more, a failure to read one costs a warning.
@@ -65,6 +65,7 @@ impl Ddl {
         &self,
         mut trx: Transaction,
         changes: &mut [Change],
+        checks: ForeignKeyChecks,
     ) -> Result<Vec<Vec<LooseTree>>> {
         let _serial = self.core.tables.serialize_ddl();
         changes.iter_mut().for_each(Change::update_foreign_keys);
@@ -72,7 +73,7 @@ impl Ddl {
         let mut gone = vec![Vec::new(); changes.len()];
         let mut steps = Vec::new();
         for (change, gone) in changes.iter().zip(&mut gone) {
-            let Some(step) = self.step(change)? else {
+            let Some(step) = self.step(change, checks)? else {
                 continue;
             };
             if changes.len() > 1 {
@@ -118,7 +119,7 @@ impl Ddl {
     }
 
     /// What becomes of a table; nothing, if that is what it is.
-    fn step<'a>(&self, change: &'a Change) -> Result<Option<Step<'a>>> {
+    fn step<'a>(&self, change: &'a Change, checks: ForeignKeyChecks) -> Result<Option<Step<'a>>> {
         let Change { table, names, .. } = change;
         let before = table.definition();
         let mut def = change.def.clone();
@@ -149,7 +150,13 @@ impl Ddl {
             children,
             gone,
         };
-        check_children(&step.def, step.defs())?;
+        check_children(&step.def, step.defs(), check_parent_columns)?;
+        if checks != ForeignKeyChecks::Off {
+            let id = |name: &String| Some(step.def.columns[step.def.column_index(name)?].id);
+            let at = |id| before.columns.iter().position(|column| column.id == id);
+            let was = |name: &String| id(name).and_then(at);
+            check_indexes_stay(&before, &step.def, step.defs(), was)?;
+        }
         self.check_new_foreign_keys(&step.def, change)?;
         Ok(Some(step))
     }

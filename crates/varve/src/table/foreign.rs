@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::base::{Error, Result, Sabotage, TableId};
-use crate::catalog::{ChildKey, End, OpenTable, ReferentialAction, schema_of};
+use crate::catalog::{ChildColumns, ChildKey, End, OpenTable, ReferentialAction, schema_of};
 use crate::lock::TableMode;
 use crate::row::{Datum, RowRef};
 use crate::txn::Transaction;
@@ -95,11 +95,11 @@ impl<'a> Cascade<'a> {
 }
 
 /// Checks the foreign keys whose index in the child is number `index`: the row with these values is about to
-/// get its entry there.
+/// get its entry there. `None`: those without an index (FK-1), when it has got all of them.
 pub(super) fn check_parents(
     trx: &mut Transaction,
     table: &OpenTable,
-    index: usize,
+    index: Option<usize>,
     values: &[Datum<'_>],
     by: Cascade<'_>,
 ) -> Result<()> {
@@ -143,7 +143,7 @@ fn has_wanted_entry(
     };
     let own = &table.foreign[number];
     let mut ends = own.columns.iter().zip(&parent_columns);
-    parent_index >= own.index
+    own.index.is_some_and(|own| parent_index >= own)
         && ends.all(|(&own, &its)| values[own].is_some() && values[own] == old.get(its))
 }
 
@@ -158,8 +158,26 @@ pub(super) fn check_parents_again(
     if !table.def.is_history_row(old) || table.def.is_history(values) {
         return Ok(());
     }
-    let mut indexes = 0..=table.secondary.len();
-    indexes.try_for_each(|number| check_parents(trx, table, number, values, by))
+    let indexes = (0..=table.secondary.len()).map(Some);
+    let mut all = indexes.chain([None]);
+    all.try_for_each(|index| check_parents(trx, table, index, values, by))
+}
+
+/// The row has other values now than `old`. A foreign key without an index has no entry with which its parent
+/// would have been looked for (FK-1).
+pub(super) fn check_parents_without_index(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    old: &RowRef<'_>,
+    values: &[Datum<'_>],
+    by: Cascade<'_>,
+) -> Result<()> {
+    let changes = |own: &ChildColumns| own.columns.iter().any(|&c| values[c] != old.get(c));
+    let mut keys = table.foreign.iter();
+    match keys.any(|own| own.index.is_none() && changes(own)) {
+        true => check_parents(trx, table, None, values, by),
+        false => Ok(()),
+    }
 }
 
 fn check_parent(
@@ -302,7 +320,7 @@ struct Child {
 
 impl Child {
     /// By the parent's index, then by name.
-    fn order(&self) -> (usize, &str, &str) {
+    fn order(&self) -> (Option<usize>, &str, &str) {
         let key = &self.keys[self.at];
         let name = &self.its.def.foreign_keys[key.number].name;
         (key.parent_index, schema_of(&self.its.def.name), name)
@@ -439,7 +457,9 @@ fn see_to(
         false => LockMode::Exclusive,
     };
     let key: Key<'_> = child.parent_columns.iter().map(|&c| old.get(c)).collect();
-    let number = its.foreign[child.number].index;
+    let Some(number) = its.foreign[child.number].index else {
+        return Err(Error::RowIsReferenced(its.reference(child.number)));
+    };
     let mut prefix = Vec::new();
     match its.encode_search(number, &key, &mut prefix) {
         Ok(()) => {}

@@ -30,19 +30,20 @@ pub fn find_orphans(
         let Some((parent, index)) = parent_of(trx, table, number)? else {
             let names = table.reference(number);
             tell(format!(
-                "{names}: there is no table {} that can be the parent, so rows were not looked at",
+                "{names}: table {} is not there, or has no index that begins with the columns referred to, so rows were not looked at",
                 names.parent
             ));
             continue;
         };
-        let codecs = [(table, own.index), (&parent, index)];
+        let own_index = own.index.unwrap_or(0);
+        let codecs = [(table, own_index), (&parent, index)];
         let mut codecs = codecs
             .iter()
             .filter_map(|(t, index)| t.indexes().nth(*index));
         if !codecs.all(|index| index.codec.is_computable()) {
             continue;
         }
-        let mut children = Cursor::open(table.clone(), own.index)?;
+        let mut children = Cursor::open(table.clone(), own_index)?;
         let mut parents = Cursor::open(parent.clone(), index)?;
         let (mut last, mut is_missing, mut missing) = (Vec::new(), false, 0u64);
         let mut first = String::new();

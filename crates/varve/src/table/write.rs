@@ -36,7 +36,8 @@ use super::external::{
 };
 use super::follow::unless_own_history;
 use super::foreign::{
-    Cascade, check_own_reference, check_parents, check_parents_again, see_to_children,
+    Cascade, check_own_reference, check_parents, check_parents_again, check_parents_without_index,
+    see_to_children,
 };
 use super::rowlock::{Locked, lock_row};
 use super::undo::{RecordChange, append_undo, encode_undo};
@@ -141,7 +142,7 @@ fn insert_under(
     key.clear();
     clustered_key(table, row_id, values, &mut key)?;
     let done = whole(trx, |trx| {
-        check_parents(trx, table, 0, values, by)?;
+        check_parents(trx, table, Some(0), values, by)?;
         let row = match inline_row(trx, table, values, key.len())? {
             Some(row) => row,
             None => {
@@ -151,7 +152,8 @@ fn insert_under(
         };
         insert_clustered(trx, table, values, &key, &row, on_duplicate)?;
         row.give_back(trx);
-        insert_entries(trx, table, values, &key, on_duplicate, by)
+        insert_entries(trx, table, values, &key, on_duplicate, by)?;
+        check_parents(trx, table, None, values, by)
     });
     trx.scratch.key = key;
     done?;
@@ -228,7 +230,7 @@ fn insert_entries(
 ) -> Result<()> {
     let mut key = std::mem::take(&mut trx.scratch.other_key);
     let done = (1..).zip(&table.secondary).try_for_each(|(number, index)| {
-        check_parents(trx, table, number, values, by)?;
+        check_parents(trx, table, Some(number), values, by)?;
         key.clear();
         index.codec.encode_columns(values, &mut key)?;
         let unique =
@@ -626,7 +628,7 @@ pub(super) fn update_row_by(
         for (number, index) in (1..).zip(&table.secondary) {
             let has_other_key = !index.codec.same_columns(&old, values);
             if has_other_key {
-                check_parents(trx, table, number, values, changing)?;
+                check_parents(trx, table, Some(number), values, changing)?;
             }
             if has_other_key
                 || (index.has_clustered_texts() && !clustered.same_columns(&old, values))
@@ -635,6 +637,7 @@ pub(super) fn update_row_by(
             }
         }
         row.give_back(trx);
+        check_parents_without_index(trx, table, &old, values, by)?;
         see_to_children(trx, table, &old, seen, by)
     });
     if let Err(e) = changed {
