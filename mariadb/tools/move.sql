@@ -33,6 +33,20 @@ WITH RECURSIVE
         AND EXISTS (SELECT * FROM information_schema.global_variables
           WHERE variable_name = 'INNODB_ENCRYPT_TABLES' AND variable_value <> 'OFF'))
     UNION
+    SELECT s, t, 'has a name that is too long for the engine: more than 240 bytes in the form that files have'
+      FROM moving LEFT JOIN information_schema.partitions ON table_schema = s AND table_name = t
+      WHERE @to = 'VARVE' AND GREATEST(LENGTH(CONVERT(s USING filename)), LENGTH(CONVERT(t USING filename))
+        + IFNULL(LENGTH('#P#') + LENGTH(CONVERT(partition_name USING filename)), 0)
+        + IFNULL(LENGTH('#SP#') + LENGTH(CONVERT(subpartition_name USING filename)), 0)) > 240
+    UNION
+    SELECT s, t, CONCAT('has a foreign key between a DATE and a number, which only InnoDB takes: ', constraint_name)
+      FROM moving JOIN information_schema.key_column_usage AS k ON k.table_schema = s AND k.table_name = t
+        JOIN information_schema.columns AS own
+          ON (own.table_schema, own.table_name, own.column_name) = (k.table_schema, k.table_name, k.column_name)
+        JOIN information_schema.columns AS its ON (its.table_schema, its.table_name, its.column_name)
+          = (k.referenced_table_schema, k.referenced_table_name, k.referenced_column_name)
+      WHERE @to = 'VARVE' AND 'date' IN (own.data_type, its.data_type) AND own.data_type <> its.data_type
+    UNION
     SELECT s, t, 'is system-versioned: the server changes the engine of no such table to or from InnoDB' FROM moving
       WHERE type = 'SYSTEM VERSIONED' AND 'InnoDB' IN (@from, @to)
     UNION
