@@ -17,6 +17,7 @@
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
 
 mod app_suites;
+mod asking;
 mod engine_suite;
 mod failures;
 mod fuzz;

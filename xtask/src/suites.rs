@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use crate::asking::{amendments, ask_for_varve};
 use crate::listed::listed;
 use crate::mtr::{self, ALL_ONCE, Count, Outcome};
 use varve_testbed::plugin;
@@ -70,17 +71,6 @@ const SUITES: [&str; 28] = [
     "csv",
     "client",
 ];
-/// Their tests ask for InnoDB by name.
-const OF_INNODB: [&str; 1] = ["innodb"];
-/// Variables and tables of InnoDB's that Varve has, too, for the same.
-const NAMED_ALIKE: [&str; 6] = [
-    "autoinc_lock_mode",
-    "fast_shutdown",
-    "flush_log_at_trx_commit",
-    "lock_wait_timeout",
-    "sys_foreign",
-    "sys_foreign_cols",
-];
 /// What `cargo xtask test` runs.
 const SHORT: [&str; 13] = [
     "engines/iuds",
@@ -98,9 +88,6 @@ const SHORT: [&str; 13] = [
     "client",
 ];
 
-/// Files of a suite that ask for an engine, or say what it answers.
-const ASKING: [&str; 6] = ["test", "inc", "opt", "combinations", "result", "rdiff"];
-
 /// What the table says of a suite.
 const COLUMNS: [&str; 6] = [
     "passed",
@@ -112,6 +99,8 @@ const COLUMNS: [&str; 6] = [
 ];
 
 const DIFFERENCES: &str = "mariadb/mysql-test/differences.md";
+/// What comes behind it there is not of what differs.
+const AMENDMENTS: &str = "## What tests are asked otherwise";
 
 /// How a test ended, and what the runner said of it if it did not pass.
 struct Ended {
@@ -160,15 +149,16 @@ fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
         false => args.suites.iter().map(String::as_str).collect(),
     };
     let prefix = plugin::build(workspace)?;
-    let listed = listed(&fs::read_to_string(workspace.root.join(DIFFERENCES))?);
+    let differences = fs::read_to_string(workspace.root.join(DIFFERENCES))?;
+    let (differ, amended) = (differences.split_once(AMENDMENTS))
+        .with_context(|| format!("{DIFFERENCES} has no line {AMENDMENTS:?}"))?;
+    let (listed, amendments) = (listed(differ), amendments(amended));
     let mut total = Count::default();
     let mut table = format!("{}\n", COLUMNS.map(|name| format!("{name:>10}")).concat());
     let mut told = String::new();
     for suite in suites {
         let dir = own_suite(&prefix, suite)?;
-        if OF_INNODB.contains(&suite) {
-            ask_for_varve(&dir)?;
-        }
+        ask_for_varve(&dir, suite, &amendments)?;
         let begin = Instant::now();
         let tests = match args.listed {
             true => tests_of(suite, &listed, &dir)?,
@@ -216,75 +206,6 @@ fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
     }
     print!("\n{table}{told}");
     Ok(total)
-}
-
-/// Puts VARVE where tests of a suite, which is a copy, create tables of InnoDB or set its variables.
-fn ask_for_varve(dir: &Path) -> Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            ask_for_varve(&path)?;
-        } else if path
-            .extension()
-            .is_some_and(|e| ASKING.contains(&&*e.to_string_lossy()))
-        {
-            let bytes = fs::read(&path)?;
-            fs::write(&path, with_varve(&bytes))?;
-        }
-    }
-    Ok(())
-}
-
-/// `ENGINE = InnoDB`, with or without the sign, also of the default, is `ENGINE = VARVE` then, and
-/// `innodb_lock_wait_timeout` is `varve_lock_wait_timeout`. Tests are in any character set.
-fn with_varve(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = find(rest, b"innodb") {
-        let (before, from) = rest.split_at(at);
-        out.extend(before);
-        let (name, after) = from.split_at(6);
-        out.extend(match (is_asked_for(before, after), is_of_both(after)) {
-            (true, _) => b"VARVE",
-            (_, true) => b"varve",
-            _ => name,
-        });
-        rest = after;
-    }
-    out.extend(rest);
-    out
-}
-
-/// Whether a name between these is an engine's that is asked for.
-fn is_asked_for(before: &[u8], after: &[u8]) -> bool {
-    const NAME: &[u8] = b"engine";
-    let head = before.trim_ascii_end();
-    let head = head.strip_suffix(b"=").unwrap_or(head).trim_ascii_end();
-    let name = head.len().checked_sub(NAME.len());
-    let asks = name.is_some_and(|at| head[at..].eq_ignore_ascii_case(NAME));
-    asks && before.len() > head.len() && !after.first().is_some_and(goes_on)
-}
-
-/// Whether what follows InnoDB's name makes it one that Varve has, too, as `_lock_wait_timeout`, or
-/// `-lock-wait-timeout` of an option.
-fn is_of_both(after: &[u8]) -> bool {
-    let goes_on = |byte: &&u8| goes_on(byte) || **byte == b'-';
-    let name: Vec<u8> = after.iter().take_while(goes_on).copied().collect();
-    let name = String::from_utf8_lossy(&name)
-        .to_lowercase()
-        .replace('-', "_");
-    name.strip_prefix('_')
-        .is_some_and(|name| NAMED_ALIKE.contains(&name))
-}
-
-fn goes_on(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || *byte == b'_'
-}
-
-/// Where this word is, in any case of letters.
-fn find(text: &[u8], word: &[u8]) -> Option<usize> {
-    let mut windows = text.windows(word.len());
-    windows.position(|window| window.eq_ignore_ascii_case(word))
 }
 
 /// A line of the table: how the tests ended, how many of those that did not pass end so with InnoDB, how many
@@ -676,22 +597,6 @@ mod tests {
         ];
         assert_eq!(differing, expected);
         assert_eq!(count(&ours).failed, 11);
-    }
-
-    #[test]
-    fn tables_of_innodb_are_asked_for_by_varves_name() {
-        let text = b"create table t (a int) engine = innodb;\n\xe4 ENGINE=InnoDB; Engine InnoDB";
-        let asked = with_varve(text);
-        let expected = b"create table t (a int) engine = VARVE;\n\xe4 ENGINE=VARVE; Engine VARVE";
-        assert_eq!(asked, expected);
-        let alike = b"@@INNODB_lock_wait_timeout --innodb-fast-shutdown=0";
-        assert_eq!(
-            with_varve(alike),
-            b"@@varve_lock_wait_timeout --varve-fast-shutdown=0"
-        );
-        let others =
-            b"have_innodb.inc engine=innodb_x engine=myisam; # InnoDB innodb_fast_shutdowns";
-        assert_eq!(with_varve(others), others);
     }
 
     #[test]
