@@ -247,6 +247,31 @@ void Foreign_keys::finish(const TABLE *form, Parts *parts, const Foreign_key &ke
   m_keys.push_back(told);
 }
 
+// Warns of a constraint's name that another one has.
+static void warn_of_name(THD *thd, const std::string &child, const std::string &words)
+{
+  const std::string table= quoted_table(thd, child);
+  const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " + words;
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
+}
+
+// The constraint in SQL, of those that were collected the last one of this name.
+static std::string words_of(THD *thd, const std::vector<varve_foreign_key> &keys,
+                            const std::string &constraint)
+{
+  std::string words;
+  for (const varve_foreign_key &key : keys)
+    if (key.name == constraint)
+      words= constraint_text(thd, Told_key(key));
+  return words;
+}
+
+int Foreign_keys::refused_for_name(THD *thd, const std::string &constraint) const
+{
+  warn_of_name(thd, m_parts.front().child, words_of(thd, m_keys, constraint));
+  return HA_ERR_FOUND_DUPP_KEY;
+}
+
 int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key)
 {
   Parts &parts= begin(name, key);
@@ -254,8 +279,12 @@ int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Fore
     return error;
   finish(form, &parts, key);
   for (size_t i= 0; i + 1 < m_keys.size(); i++)
-    if (same_name(m_keys[i].name, parts.name.c_str()))
+  {
+    if (!m_keys[i].kept && parts.name == m_keys[i].name)
       return HA_ERR_CANNOT_ADD_FOREIGN;  // As InnoDB: without a word about it.
+    if (same_name(m_keys[i].name, parts.name.c_str()))
+      return refused_for_name(thd, parts.name);
+  }
   return 0;
 }
 
@@ -376,25 +405,6 @@ void Foreign_keys::put_into(varve_table_def *def) const
   def->n_foreign_keys= uint32_t(m_keys.size());
 }
 
-// Warns of a constraint's name that another one has.
-static void warn_of_name(THD *thd, const std::string &child, const std::string &words)
-{
-  const std::string table= quoted_table(thd, child);
-  const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " + words;
-  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
-}
-
-// The constraint in SQL, of those that were collected the last one of this name.
-static std::string words_of(THD *thd, const std::vector<varve_foreign_key> &keys,
-                            const std::string &constraint)
-{
-  std::string words;
-  for (const varve_foreign_key &key : keys)
-    if (key.name == constraint)
-      words= constraint_text(thd, Told_key(key));
-  return words;
-}
-
 int Foreign_keys::is_taken(THD *thd, const std::string &constraint) const
 {
   warn_of_name(thd, m_parts.front().child, words_of(thd, m_keys, constraint));
@@ -431,10 +441,7 @@ const Foreign_keys::Parts *Foreign_keys::faulty() const
 int Foreign_keys::refused(THD *thd, varve_code code) const
 {
   if (code == VARVE_CONSTRAINT_EXISTS)
-  {
-    warn_of_name(thd, m_parts.front().child, words_of(thd, m_keys, varve_last_error_constraint()));
-    return HA_ERR_FOUND_DUPP_KEY;
-  }
+    return refused_for_name(thd, varve_last_error_constraint());
   const Parts *const parts= faulty();
   if (!parts)
   {

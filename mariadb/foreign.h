@@ -63,6 +63,7 @@ private:
                    const std::string &name, const Foreign_key &key);
   void number_from(const std::string &table, Alter_info *info);
   const Parts *faulty() const;
+  int refused_for_name(THD *thd, const std::string &constraint) const;
   int is_taken(THD *thd, const std::string &constraint) const;
   int wrong_option(const Parts &parts) const;
   int check_columns(THD *thd, TABLE *form, const Foreign_key &key, const Parts &parts) const;
