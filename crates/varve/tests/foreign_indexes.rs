@@ -14,7 +14,10 @@ use varve::{
 };
 
 use ReferentialAction::{Cascade, NoAction};
-use family::{Family, child, children, delete, family, lock, parents, put, renumber, rows};
+use family::{
+    Family, child, children, delete, family, has_no_parent, is_referenced, lock, parents, put,
+    renumber, rows,
+};
 
 /// Gives the table this definition.
 fn redefine(db: &Database, def: &TableDef, checks: ForeignKeyChecks) -> Result<()> {
@@ -62,20 +65,6 @@ fn set_parent(trx: &mut Transaction, table: &Table, id: i64, parent: i64) -> Res
     let cursor = lock(trx, table, id)?;
     let row = table.def().row(&[Value::Int(id), Value::Int(parent)])?;
     trx.update(table, &cursor, &row.datums())
-}
-
-fn has_no_parent<T: std::fmt::Debug>(refused: Result<T>) {
-    assert!(
-        matches!(refused, Err(Error::NoReferencedRow(_))),
-        "{refused:?}"
-    );
-}
-
-fn is_referenced<T: std::fmt::Debug>(refused: Result<T>) {
-    assert!(
-        matches!(refused, Err(Error::RowIsReferenced(_))),
-        "{refused:?}"
-    );
 }
 
 /// Without its own index a child's rows get parents as ever, and no parent can go.

@@ -191,7 +191,7 @@ proptest! {
                 // An unknown or changed collation is an error, nothing is a panic (DEF-1).
                 let _ = def.key_codec(index, &Collations::new());
             }
-            prop_assert!(def.foreign_keys.iter().all(|key| def.child_columns(key).is_some()), "FK-1");
+            prop_assert!(def.foreign_keys.iter().all(|key| def.child_columns(key).is_some()));
             let mut again = Vec::new();
             def.encode(&mut again);
             prop_assert_eq!(TableDef::decode(&again).unwrap(), def);

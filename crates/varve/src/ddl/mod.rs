@@ -175,6 +175,8 @@ impl Ddl {
         }
         let _reserved = self.reserve([], std::slice::from_ref(&def));
         self.check_foreign_keys(&def, checks)?;
+        let mut foreign_keys = def.foreign_keys.iter();
+        debug_assert!(foreign_keys.all(|key| key.kept || def.serves(key)), "FK-1");
         def.stamp_indexes(self.built_with())?;
         self.assign_ids(&mut def)?;
         self.free_place(&def.name, def.space)?;

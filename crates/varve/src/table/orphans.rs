@@ -35,6 +35,7 @@ pub fn find_orphans(
             ));
             continue;
         };
+        // Without an index (FK-1) rows come in the order of the primary key.
         let own_index = own.index.unwrap_or(0);
         let codecs = [(table, own_index), (&parent, index)];
         let mut codecs = codecs

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, ForeignKey, Isolation, KeyMatch, LockMode, Options,
+    ColumnType, Cursor, Database, Error, ForeignKey, Isolation, KeyMatch, LockMode, Options,
     ReferentialAction, Result, Table, TableDef, Transaction, Value,
 };
 
@@ -129,4 +129,18 @@ pub fn renumber(trx: &mut Transaction, table: &Table, id: i64, to: i64) -> Resul
     let cursor = lock(trx, table, id)?;
     let row = table.def().row(&[Value::Int(to), Value::Null])?;
     trx.update(table, &cursor, &row.datums())
+}
+
+pub fn has_no_parent<T: std::fmt::Debug>(refused: Result<T>) {
+    assert!(
+        matches!(refused, Err(Error::NoReferencedRow(_))),
+        "{refused:?}"
+    );
+}
+
+pub fn is_referenced<T: std::fmt::Debug>(refused: Result<T>) {
+    assert!(
+        matches!(refused, Err(Error::RowIsReferenced(_))),
+        "{refused:?}"
+    );
 }
