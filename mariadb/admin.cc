@@ -201,7 +201,8 @@ int ha_varve::info(uint flags)
       if (varve_code code= varve_table_get_stats(m_table, &s))
         return failed(code);
     }
-    stats.auto_increment_value= s.auto_increment;
+    // A counter whose column is gone is none: the server would go on with it in the next column's.
+    stats.auto_increment_value= table->found_next_number_field ? s.auto_increment : 0;
     // The optimizer takes 0 rows for the truth, but this is an estimate. SHOW TABLE STATUS may see it, and
     // who looks at all partitions when they are opened.
     stats.records= s.rows || (flags & (HA_STATUS_TIME | HA_STATUS_OPEN)) ? s.rows : 1;

@@ -159,14 +159,6 @@ static std::vector<const Field *> giving_up_null(TABLE *altered, const Alter_inp
   return changing_null(altered, alter, true);
 }
 
-// Whether the AUTO_INCREMENT column is one that comes.
-static bool has_new_counted(const TABLE *altered, const Alter_inplace_info *alter)
-{
-  const Field *const counted= altered->found_next_number_field;
-  const Create_field *const source= counted ? source_of(alter, counted) : nullptr;
-  return source && !source->field;
-}
-
 static bool is_timestamp(const Field *field)
 {
   return field->type() == MYSQL_TYPE_TIMESTAMP;
@@ -278,7 +270,8 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
       (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
       (checks && !keeps_foreign_keys_served(altered, alter)))
     return HA_ALTER_ERROR;
-  if (has_new_counted(altered, alter))
+  const bool counts= new_counted(altered, alter);
+  if (counts)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   // Nothing is stored of other virtual columns; but a row's partition may depend on one.
   if ((alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) &&
@@ -286,9 +279,6 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool is_temporary= table_share->tmp_table != NO_TMP_TABLE;
   if ((changes_table(alter) || sets_counter(alter)) && is_temporary)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // After a crash the table could have the one without the other.
-  if (changes_table(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
   // The server says what is wrong if it copies.
@@ -341,50 +331,15 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
       check_options(ha_thd(), altered->s))
     return HA_ALTER_ERROR;
+  // Rows are counted once, in their order: nobody may change them.
   if (needs_rebuild)
-    return HA_ALTER_INPLACE_COPY_NO_LOCK;
+    return counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (how == HA_ALTER_INPLACE_NOT_SUPPORTED || !adds_index(alter))
     return how;
   // InnoDB's word for why that is not done at once.
   if (!(alter->handler_flags & ALTER_ADD_UNIQUE_INDEX))
     alter->unsupported_reason= "ADD INDEX";
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
-}
-
-// The greatest value in the AUTO_INCREMENT column; 0 if none moves the counter.
-int ha_varve::greatest_counted(ulonglong *greatest)
-{
-  *greatest= 0;
-  const uint index= table_share->next_number_index;
-  MY_BITMAP *const columns= table->prepare_for_keyread(index);
-  int error= ha_index_init(index, true);
-  if (!error)
-  {
-    const bool falls= table->key_info[index].key_part->key_part_flag & HA_REVERSE_SORT;
-    error= falls ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
-    Field *const counted= table->found_next_number_field;
-    // A floating-point value may be greater than all that move the counter.
-    while (!error && counted->val_real() > double(counted->get_max_int_value()))
-      error= falls ? ha_index_next(table->record[0]) : ha_index_prev(table->record[0]);
-    if (!error && (counted->val_int() > 0 || (counted->flags & UNSIGNED_FLAG)))
-      *greatest= ulonglong(counted->val_int());
-    ha_index_end();
-  }
-  table->restore_column_maps_after_keyread(columns);
-  return error == HA_ERR_END_OF_FILE ? 0 : error;
-}
-
-// The counter becomes `next`, or what follows the rows that are there.
-int ha_varve::set_counter(ulonglong next)
-{
-  if (!table->found_next_number_field)
-    return 0;
-  ulonglong greatest;
-  if (int error= greatest_counted(&greatest))
-    return error;
-  const ulonglong least= greatest == ~0ULL ? greatest : greatest + 1;
-  const varve_code code= varve_table_set_auto_increment(m_table, std::max(next, least));
-  return code ? report(ha_thd(), code) : 0;
 }
 
 // Whether the engine says that the table can have the definition of `altered`.
@@ -443,6 +398,14 @@ public:
       return VARVE_UNSUPPORTED;
     const varve_value_source source= first->computer.source();
     return varve_redefinition_set_value_source(db, first->redefinition, &source);
+  }
+
+  // The counter of a new column goes on behind the last number; of partitions that of the last one does, which
+  // is the greatest, and counts for all.
+  varve_code count_on() const
+  {
+    const ulonglong next= computer.next_number();
+    return computer.counts() ? varve_redefinition_set_auto_increment(db, redefinition, next) : VARVE_OK;
   }
 
   varve_redefinition *take()
@@ -509,8 +472,11 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
     code= own->prepare(first, session->txn(), &definition.def, altered, alter, rebuild);
   if (code)
     return report(thd, code);
+  const ulonglong next= alter->create_info->auto_increment_value;
+  if (sets_counter(alter) && (code= varve_redefinition_set_auto_increment(db, first->redefinition, next)))
+    return report(thd, code);
   for (const std::string &key : foreign_keys_dropped(alter))
-    if (varve_code code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str()))
+    if ((code= varve_redefinition_drop_foreign_key(db, first->redefinition, key.c_str())))
       return report(thd, code);
   return alter->handler_flags & ALTER_ADD_FOREIGN_KEY ? add_foreign_keys(altered, alter, own) : 0;
 }
@@ -603,7 +569,9 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
       return error;
   for (Alteration *one : all)
     one->table->close_table();
-  const varve_code code= varve_redefinition_commit(db, all.front()->take(), tell_duplicate, altered);
+  varve_code code= all.front()->count_on();
+  if (!code)
+    code= varve_redefinition_commit(db, all.front()->take(), tell_duplicate, altered);
   all.front()->progress.reset();
   int error= code ? not_redefined(ha_thd(), all.front(), code) : 0;
   for (Alteration *one : all)
@@ -616,20 +584,6 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   return error;
 }
 
-// Each partition has the counter of its rows; the greatest one counts.
-int ha_varve::set_counters(const Alter_inplace_info *alter)
-{
-  for (Alteration *one : Alteration::all(alter))
-  {
-    int error= wait_for_others(ha_thd(), one->table->m_name);
-    if (!error)
-      error= one->table->set_counter(alter->create_info->auto_increment_value);
-    if (error)
-      return error;
-  }
-  return 0;
-}
-
 // What is in the engine's definition becomes what the .frm file will say, which takes its place next.
 bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
 {
@@ -638,7 +592,7 @@ bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *al
     own->abandon();
   if (!commit || !own)
     return handler::commit_inplace_alter_table(altered, alter, commit);
-  const int error= changes_table(alter) ? redefine(altered, alter) : set_counters(alter);
+  const int error= redefine(altered, alter);
   if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
   if (!error)

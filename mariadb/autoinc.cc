@@ -3,7 +3,10 @@
 #include "ha_varve.h"
 
 #include "error_map.h"
+#include "numbers.h"
 #include "sysvars.h"
+
+#include <algorithm>
 
 using namespace varve_plugin;
 
@@ -125,4 +128,39 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   // Whoever counts by another step goes on behind all of them.
   if (used_up && increment > 1 && *first < ~0ULL - used_up)
     varve_table_raise_auto_increment(m_table, *first + used_up);
+}
+
+void Numbers::begin(const THD *thd, const Field *column, ulonglong least)
+{
+  m_greatest= column->get_max_int_value();
+  m_step= thd->variables.auto_increment_increment;
+  m_offset= thd->variables.auto_increment_offset;
+  const bool is_plain= m_step <= 1 && m_offset <= 1;
+  // An offset beyond the step counts for nothing.
+  if (m_offset > m_step)
+    m_offset= 0;
+  if (is_plain)
+    m_next= std::max(least, 1ULL);
+  else if (least < m_offset)
+    // As InnoDB in an ALTER TABLE: the first number is not the offset itself, but a step or two behind.
+    m_next= m_offset + m_step * (1 + (m_offset - least) / m_step);
+  else
+    m_next= next_of(least, m_step, m_offset);
+  // The first row finds none; without one the counter is as it was said.
+  m_are_used_up= least > m_greatest;
+  m_next= m_are_used_up ? least : std::min(m_greatest, m_next);
+}
+
+bool Numbers::give(Field *column)
+{
+  if (m_are_used_up)
+  {
+    my_error(ER_AUTOINC_READ_FAILED, MYF(0));
+    return false;
+  }
+  column->store(longlong(m_next), true);
+  const ulonglong following= std::min(m_greatest, next_of(m_next, m_step, m_offset));
+  m_are_used_up= following == m_next;
+  m_next= following;
+  return true;
 }

@@ -7,6 +7,7 @@
 
 #include "derived.h"
 
+#include "definition.h"
 #include "error_map.h"
 #include "foreign.h"
 #include "ha_varve.h"
@@ -54,19 +55,28 @@ void give_values(const varve_txn *txn)
   varve_txn_set_value_source(txn, &source);
 }
 
-// Computes columns of a row in the record buffer of `form`. `values` has room for the whole row.
-static bool compute_in(TABLE *form, const Row_plan &plan, std::vector<varve_value> *values,
-                       const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out)
+// Fills columns of a row in the record buffer of `form`, each by `fill`, which says whether it could.
+// `values` has room for the whole row.
+template <typename Fill>
+static bool fill_in(TABLE *form, const Row_plan &plan, std::vector<varve_value> *values,
+                    const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out, Fill fill)
 {
   uchar *const record= form->record[0];
   plan.to_record(row, record);
   for (uint32_t i= 0; i < n; i++)
-    if (form->update_virtual_field(form->field[plan.field_index(columns[i])], false))
+    if (!fill(form->field[plan.field_index(columns[i])]))
       return false;
   plan.to_values(record, values->data());
   for (uint32_t i= 0; i < n; i++)
     out[i]= (*values)[columns[i]];
   return true;
+}
+
+Field *new_counted(const TABLE *altered, const Alter_inplace_info *alter)
+{
+  Field *const counted= altered->found_next_number_field;
+  const Create_field *const source= counted ? source_of(alter, counted) : nullptr;
+  return source && !source->field ? counted : nullptr;
 }
 
 bool replaces_null(const Alter_inplace_info *alter)
@@ -80,6 +90,9 @@ bool Computer::begin(TABLE *form, const Alter_inplace_info *alter)
   m_replaces_null= replaces_null(alter);
   if (!m_plan.build(form))
     return false;
+  m_counted= new_counted(form, alter);
+  if (m_counted)
+    m_numbers.begin(form->in_use, m_counted, alter->create_info->auto_increment_value);
   m_values.resize(m_plan.size());
   return true;
 }
@@ -93,7 +106,27 @@ bool Computer::compute(void *computer, const char *, const varve_value *row, con
                        uint32_t n, varve_value *out)
 {
   Computer *const self= static_cast<Computer *>(computer);
-  return compute_in(self->m_form, self->m_plan, &self->m_values, row, columns, n, out);
+  const auto fill= [self](Field *field) { return self->fill(field); };
+  if (self->m_counted)
+    row= self->with_place_for_number(row, columns, n);
+  return fill_in(self->m_form, self->m_plan, &self->m_values, row, columns, n, out, fill);
+}
+
+// The record buffer can't have NULL where the number comes.
+const varve_value *Computer::with_place_for_number(const varve_value *row, const uint32_t *columns,
+                                                   uint32_t n)
+{
+  static const uint8_t zero[sizeof(ulonglong)]= {};
+  m_values.assign(row, row + m_plan.size());
+  for (uint32_t i= 0; i < n; i++)
+    if (m_form->field[m_plan.field_index(columns[i])] == m_counted)
+      m_values[columns[i]]= {zero, m_counted->pack_length()};
+  return m_values.data();
+}
+
+bool Computer::fill(Field *field)
+{
+  return field == m_counted ? m_numbers.give(field) : !m_form->update_virtual_field(field, false);
 }
 
 // As InnoDB, whatever the column's default is.
@@ -129,5 +162,6 @@ bool System_time::describe(const TABLE *form, const std::vector<uint32_t> &colum
 // Computes columns of a row that is about to be written.
 bool ha_varve::compute(const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out)
 {
-  return varve_plugin::compute_in(table, m_row_plan, &m_values, row, columns, n, out);
+  const auto fill= [this](Field *field) { return !table->update_virtual_field(field, false); };
+  return varve_plugin::fill_in(table, m_row_plan, &m_values, row, columns, n, out, fill);
 }

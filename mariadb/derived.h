@@ -4,6 +4,7 @@
 #define VARVE_DERIVED_H
 
 #include "columns.h"
+#include "numbers.h"
 
 #include <string>
 #include <vector>
@@ -13,11 +14,14 @@ namespace varve_plugin {
 // The engine asks the thread that uses this transaction.
 void give_values(const varve_txn *txn);
 
+// The AUTO_INCREMENT column of the table as it will be, if it is one that comes; null: it is not.
+Field *new_counted(const TABLE *altered, const Alter_inplace_info *alter);
+
 // Whether a value takes the place of NULL, with a warning, in a column that ceases to take it.
 bool replaces_null(const Alter_inplace_info *alter);
 
-// What an ALTER TABLE is asked for rows of the table as it will be. Columns are computed in its record
-// buffer.
+// What an ALTER TABLE is asked for rows of the table as it will be. Columns are computed, and counted, in its
+// record buffer.
 class Computer
 {
 public:
@@ -25,13 +29,21 @@ public:
   bool begin(TABLE *form, const Alter_inplace_info *alter);
   // It has begun, and stays as long as the engine may ask.
   varve_value_source source();
+  // Whether there is a new column that is counted, and what its counter becomes.
+  bool counts() const { return m_counted; }
+  ulonglong next_number() const { return m_numbers.next(); }
 
 private:
   static bool compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
                       uint32_t n, varve_value *out);
   static bool replace_null(void *computer, const char *, uint32_t column, uint64_t row, varve_value *out);
 
+  const varve_value *with_place_for_number(const varve_value *row, const uint32_t *columns, uint32_t n);
+  bool fill(Field *field);
+
   TABLE *m_form= nullptr;
+  Field *m_counted= nullptr;
+  Numbers m_numbers;
   bool m_replaces_null= false;
   Row_plan m_plan;
   std::vector<varve_value> m_values;

@@ -42,7 +42,8 @@ int report(THD *thd, varve_code code)
     my_error(WARN_DATA_TRUNCATED, MYF(0), column, ulong(row));
     my_error(ER_INVALID_USE_OF_NULL, MYF(0));
   }
-  else if (unsigned int number= own_words(code))
+  // Who was asked for a value has told the client why there is none.
+  else if (unsigned int number= thd->is_error() ? 0 : own_words(code))
     my_printf_error(number, "VARVE: %s", MYF(0), varve_last_error());
   return to_handler_code(thd, code);
 }

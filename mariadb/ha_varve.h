@@ -188,8 +188,6 @@ private:
   void count_refused();
   void count_written(const uchar *record);
   bool keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter);
-  int greatest_counted(ulonglong *greatest);
-  int set_counter(ulonglong next);
   bool can_become(TABLE *altered, const Alter_inplace_info *alter,
                   bool (*can)(const varve_table *, const varve_table_def *));
   bool is_rebuild(TABLE *altered, const Alter_inplace_info *alter);
@@ -198,7 +196,6 @@ private:
   int add_foreign_keys(TABLE *altered, Alter_inplace_info *alter, Alteration *own);
   static int not_redefined(THD *thd, const Alteration *own, varve_code code);
   int redefine(TABLE *altered, Alter_inplace_info *alter);
-  int set_counters(const Alter_inplace_info *alter);
   int open_table();
   int open_discarded();
   int begin_discarded(THD *thd);

@@ -821,7 +821,8 @@ typedef struct varve_value_source {
   // When the statement began, as the columns of varve_system_time have it.
   bool (*statement_time)(void *context, struct varve_value *out);
   // The values of `n` computed columns of a table ("schema/table"), of which `columns` has the positions,
-  // by the others of this row.
+  // by the others of this row; of the AUTO_INCREMENT column, where that is new, the row's number; it
+  // comes first.
   bool (*computed)(void *context,
                    const char *table,
                    const struct varve_value *row,
@@ -1462,11 +1463,11 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
 // Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 // once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
 // varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
-// that cease to take NULL, new indexes together with other columns, and new columns that are computed
-// (varve_redefinition_set_value_source). A consistent view that is older
-// than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
-// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none and the
-// value source has nothing instead. All else is as there.
+// that cease to take NULL, new indexes together with other columns, and new columns that are computed, or
+// the AUTO_INCREMENT column (varve_redefinition_set_value_source); while that is counted others may only
+// read. A consistent view that is older than the end does not read the table (VARVE_DEFINITION_CHANGED).
+// VARVE_NULL_VALUE comes of varve_redefinition_build or varve_redefinition_commit if a row has NULL where
+// there is to be none and the value source has nothing instead. All else is as there.
 enum varve_code varve_rebuild_prepare(const struct varve_db *db,
                                       const struct varve_txn *txn,
                                       const struct varve_table_def *def,
@@ -1485,13 +1486,21 @@ enum varve_code varve_rebuild_add(const struct varve_db *db,
                                   struct varve_redefinition *redefinition,
                                   const struct varve_table_def *def);
 
-// Sets whom to ask for values of computed columns that are new in a table that is rebuilt, and for what
-// columns have instead of NULL that cease to take it. The rows that it is shown are those of the table as it
-// will be, with NULL in what is to be computed. `source` is copied; what it points to stays until the
-// redefinition is gone.
+// Sets whom to ask for values of columns that are new in a table that is rebuilt, and computed or counted,
+// and for what columns have instead of NULL that cease to take it. The rows that it is shown are those of
+// the table as it will be, with NULL in what is asked for. The AUTO_INCREMENT column is asked for once for
+// each row, in their order, one table after the other as they were prepared. `source` is copied; what it
+// points to stays until the redefinition is gone.
 enum varve_code varve_redefinition_set_value_source(const struct varve_db *db,
                                                     struct varve_redefinition *redefinition,
                                                     const struct varve_value_source *source);
+
+// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
+// greatest value in its rows, which may be less than it is now. Without this it stays, or is what
+// follows the values of a column that is new.
+enum varve_code varve_redefinition_set_auto_increment(const struct varve_db *db,
+                                                      struct varve_redefinition *redefinition,
+                                                      uint64_t next);
 
 // The table that was prepared last will have this foreign key, whose columns are called as they will be. Its
 // rows are not looked at, and the parent need not be there. VARVE_BAD_FOREIGN_KEY if it is there and does

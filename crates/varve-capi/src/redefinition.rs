@@ -50,11 +50,11 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
 /// Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 /// once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
 /// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
-/// that cease to take NULL, new indexes together with other columns, and new columns that are computed
-/// (varve_redefinition_set_value_source). A consistent view that is older
-/// than the end does not read the table (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of
-/// varve_redefinition_build or varve_redefinition_commit if a row has NULL where there is to be none and the
-/// value source has nothing instead. All else is as there.
+/// that cease to take NULL, new indexes together with other columns, and new columns that are computed, or
+/// the AUTO_INCREMENT column (varve_redefinition_set_value_source); while that is counted others may only
+/// read. A consistent view that is older than the end does not read the table (VARVE_DEFINITION_CHANGED).
+/// VARVE_NULL_VALUE comes of varve_redefinition_build or varve_redefinition_commit if a row has NULL where
+/// there is to be none and the value source has nothing instead. All else is as there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_rebuild_prepare(
     db: *const varve_db,
@@ -160,10 +160,11 @@ unsafe fn add(
     })
 }
 
-/// Sets whom to ask for values of computed columns that are new in a table that is rebuilt, and for what
-/// columns have instead of NULL that cease to take it. The rows that it is shown are those of the table as it
-/// will be, with NULL in what is to be computed. `source` is copied; what it points to stays until the
-/// redefinition is gone.
+/// Sets whom to ask for values of columns that are new in a table that is rebuilt, and computed or counted,
+/// and for what columns have instead of NULL that cease to take it. The rows that it is shown are those of
+/// the table as it will be, with NULL in what is asked for. The AUTO_INCREMENT column is asked for once for
+/// each row, in their order, one table after the other as they were prepared. `source` is copied; what it
+/// points to stays until the redefinition is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_set_value_source(
     db: *const varve_db,
@@ -176,6 +177,23 @@ pub unsafe extern "C" fn varve_redefinition_set_value_source(
         let values: Arc<dyn ValueSource> = Arc::new(source);
         redefinition.prepared.set_value_source(&values)?;
         Ok(VARVE_OK)
+    })
+}
+
+/// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
+/// greatest value in its rows, which may be less than it is now. Without this it stays, or is what
+/// follows the values of a column that is new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_redefinition_set_auto_increment(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    next: u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, redefinition) = unsafe { (&*db, &mut *redefinition) };
+    guard(&db.0, || {
+        let set = redefinition.prepared.set_auto_increment(next);
+        set.map(|()| VARVE_OK)
     })
 }
 

@@ -18,7 +18,8 @@ pub struct varve_value_source {
     /// When the statement began, as the columns of varve_system_time have it.
     pub statement_time: unsafe extern "C" fn(context: *mut c_void, out: *mut varve_value) -> bool,
     /// The values of `n` computed columns of a table ("schema/table"), of which `columns` has the positions,
-    /// by the others of this row.
+    /// by the others of this row; of the AUTO_INCREMENT column, where that is new, the row's number; it
+    /// comes first.
     pub computed: unsafe extern "C" fn(
         context: *mut c_void,
         table: *const c_char,

@@ -14,10 +14,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
     AutoIncLock, ColumnType, Cursor, Database, FlushOptions, Isolation, KeyMatch, LockMode,
-    Options, RedefinitionWaits, Table, TableDef, Transaction, Value,
+    Options, PreparedRedefinition, RedefinitionWaits, Result, Table, TableDef, Transaction, Value,
 };
 use varve_sim::sample::{self, DIR};
-use varve_sim::{CrashPoints, SimDisk};
+use varve_sim::{CrashPoints, Failure, Fault, Operation, SimDisk};
 
 const NAME: &str = "a/counted";
 const SOON: Duration = Duration::from_secs(60);
@@ -76,6 +76,18 @@ fn last_row(db: &Database, table: &Table) -> u64 {
         Value::UInt(id) => id,
         ref other => panic!("{other:?}"),
     }
+}
+
+fn rows(db: &Database, name: &str) -> usize {
+    let mut trx = begin(db);
+    let mut cursor = db.table(name).unwrap().cursor(0).unwrap();
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut rows = 0;
+    while more {
+        rows += 1;
+        more = cursor.next(&mut trx).unwrap();
+    }
+    rows
 }
 
 /// Inserts rows one by one, and deletes most of them at once; returns after which operation of the disk each
@@ -211,4 +223,191 @@ fn a_lower_value_that_was_set_survives_a_crash() {
     db.crash();
     let table = open(&disk).table(NAME).unwrap();
     assert_eq!(table.auto_increment_next(), 11, "COUNTER-3");
+}
+
+/// What sets the counter of a table together with its definition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Setting {
+    Redefinition,
+    Rebuild,
+    /// The definition is the one that the table has.
+    Alone,
+}
+
+const SETTINGS: [Setting; 3] = [Setting::Redefinition, Setting::Rebuild, Setting::Alone];
+
+/// What the counter was, and what it is set to; 40 rows are below both.
+const COUNTERS: [u64; 2] = [700, 60];
+
+/// A table with rows whose counter is the first one.
+fn with_counter_far_ahead(disk: &SimDisk) -> Database {
+    let db = open(disk);
+    let table = create(&db);
+    let mut trx = begin(&db);
+    (1..=40).for_each(|id| insert(&mut trx, &table, id));
+    trx.commit().unwrap();
+    table.set_auto_increment(COUNTERS[0]).unwrap();
+    drop(table);
+    db.flush_log().unwrap();
+    db
+}
+
+fn prepare(db: &Database, setting: Setting) -> Result<PreparedRedefinition> {
+    let mut def = db.table(NAME)?.def().clone();
+    let waits = RedefinitionWaits::default();
+    if setting != Setting::Alone {
+        def = def.nullable("more", ColumnType::i64());
+    }
+    let mut prepared = match setting {
+        Setting::Rebuild => db.prepare_rebuild(&def, waits)?,
+        _ => db.prepare_redefinition(&def, waits)?,
+    };
+    prepared.set_auto_increment(COUNTERS[1])?;
+    Ok(prepared)
+}
+
+/// Whether the table has its new definition, and what its counter is; the next row gets that.
+fn changed_and_counter(db: &Database) -> (bool, u64) {
+    let table = db.table(NAME).unwrap();
+    let report = db.check_table(&table).unwrap();
+    assert_eq!(report.errors, [""; 0]);
+    assert_eq!(last_row(db, &table), 40);
+    let next = table.auto_increment_next();
+    (table.def().columns.len() > 2, next)
+}
+
+/// The counter that is set with a definition is there when that is, and one that is set alone when the
+/// statement has succeeded. A table that is still the old one has its old counter, or the new one, as in
+/// InnoDB: no row has numbers from there on. What is written anew has nothing of a statement that has not
+/// succeeded.
+#[test]
+fn a_counter_that_is_set_with_a_definition_survives_a_crash() {
+    for setting in SETTINGS {
+        let disk = SimDisk::default();
+        let db = with_counter_far_ahead(&disk);
+        let first = disk.operations();
+        prepare(&db, setting)
+            .unwrap()
+            .commit(&mut |_, _| {})
+            .unwrap();
+        let done = disk.operations();
+        assert_eq!(changed_and_counter(&db).1, COUNTERS[1]);
+        db.crash();
+        let journal = disk.journal();
+        let last = journal.len();
+        let (mut points, mut rng) = (CrashPoints::new(journal), SmallRng::seed_from_u64(21));
+        for moment in first..=last {
+            points.advance(moment);
+            let db = open(&SimDisk::new(points.crash(&mut rng)));
+            let (is_changed, next) = changed_and_counter(&db);
+            let context = format!("{setting:?}, {moment} of {first}..{done}: {is_changed}, {next}");
+            assert!(COUNTERS.contains(&next), "{context}");
+            match setting {
+                Setting::Redefinition => assert!(!is_changed || next == COUNTERS[1], "{context}"),
+                Setting::Rebuild => assert_eq!(is_changed, next == COUNTERS[1], "{context}"),
+                Setting::Alone => assert!(!is_changed, "{context}"),
+            }
+            if moment >= done {
+                assert_eq!(is_changed, setting != Setting::Alone, "{context}");
+                assert_eq!(next, COUNTERS[1], "{context}");
+            }
+        }
+    }
+}
+
+/// A statement that fails leaves the counter alone, wherever the disk fails it; one that succeeds does not.
+#[test]
+fn a_counter_that_is_set_goes_back_with_a_failed_statement() {
+    for setting in SETTINGS {
+        let disk = SimDisk::default();
+        with_counter_far_ahead(&disk).close().unwrap();
+        let image = disk.image();
+        let mut failures = 0;
+        for n in 0.. {
+            let disk = SimDisk::new(image.clone());
+            let db = open(&disk);
+            disk.inject(Fault::always(Operation::Any, Failure::Io).limited(n, u64::MAX));
+            let set = prepare(&db, setting).and_then(|prepared| prepared.commit(&mut |_, _| {}));
+            disk.heal();
+            let expected = (
+                set.is_ok() && setting != Setting::Alone,
+                COUNTERS[usize::from(set.is_ok())],
+            );
+            // A failed write of the log ends it all, and what is in the log then counts.
+            let is_over =
+                matches!(set, Err(varve::Error::Poisoned { .. })) || db.table(NAME).is_err();
+            if !is_over {
+                assert_eq!(
+                    changed_and_counter(&db),
+                    expected,
+                    "{setting:?}, {n}: {set:?}"
+                );
+            }
+            db.crash();
+            let (is_changed, next) = changed_and_counter(&open(&disk));
+            assert!(
+                !is_changed || next == COUNTERS[1],
+                "{setting:?}, {n}: {set:?}, {next}"
+            );
+            if set.is_ok() {
+                assert_eq!((is_changed, next), expected, "{setting:?}, {n}");
+                break;
+            }
+            failures += 1;
+        }
+        assert!(failures > 0, "{setting:?}");
+    }
+}
+
+/// A table whose counter is set already has its old one when the next table of the same redefinition fails.
+#[test]
+fn a_counter_goes_back_if_another_table_fails() {
+    const OTHER: &str = "a/other";
+    const THIRD: &str = "a/third";
+    let disk = SimDisk::default();
+    let db = with_counter_far_ahead(&disk);
+    let fill = |name: &str, last| {
+        let mut def = db.table(NAME).unwrap().def().clone();
+        def.name = name.into();
+        let table = db.create_table(&def).unwrap();
+        let mut trx = begin(&db);
+        (1..=last).for_each(|id| insert(&mut trx, &table, id));
+        trx.commit().unwrap();
+        table.def().clone()
+    };
+    let other = fill(OTHER, 3000);
+    // More than the pool has room for.
+    fill(THIRD, 30_000);
+    db.close().unwrap();
+    let image = disk.image();
+    let mut failures = 0;
+    for n in 0.. {
+        let disk = SimDisk::new(image.clone());
+        let db = open(&disk);
+        let mut prepared = prepare(&db, Setting::Redefinition).unwrap();
+        prepared.and_redefine(&other).unwrap();
+        prepared.set_auto_increment(COUNTERS[1]).unwrap();
+        // Nothing of the other table's rows is in the pool afterwards.
+        assert_eq!(rows(&db, THIRD), 30_000);
+        let fault = Fault::always(Operation::Read, Failure::Io).on("other.vdt");
+        disk.inject(fault.limited(n, u64::MAX));
+        let set = prepared.commit(&mut |_, _| {});
+        disk.heal();
+        if set.is_ok() {
+            assert_eq!(changed_and_counter(&db), (true, COUNTERS[1]));
+            break;
+        }
+        assert_eq!(
+            changed_and_counter(&db),
+            (false, COUNTERS[0]),
+            "{n}: {set:?}"
+        );
+        db.flush_log().unwrap();
+        db.crash();
+        let left = changed_and_counter(&open(&disk));
+        assert_eq!(left, (false, COUNTERS[0]), "{n}: {set:?}");
+        failures += 1;
+    }
+    // One reads the header, another one the rows, when the first counter is set.
+    assert!(failures > 1);
 }

@@ -5,10 +5,14 @@
 mod small;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, Error, Isolation, LockMode, RedefinitionWaits, RowRef, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Datum, DatumBuf, Error, IndexDef, Isolation, KeyPart, LockMode,
+    PreparedRedefinition, RedefinitionWaits, RowRef, Table, TableDef, Transaction, Value,
+    ValueSource,
 };
 use varve_sim::{Failure, Fault, Operation, SimDisk, sample};
 
@@ -302,4 +306,219 @@ fn what_could_not_be_dropped_goes_with_the_next_statement() {
         db.crash();
     }
     assert!(found > 1, "{found}");
+}
+
+/// Gives the rows the numbers 10, 20, and so on.
+struct Tens(AtomicI64);
+
+impl ValueSource for Tens {
+    fn statement_time(&self) -> varve::Result<Vec<u8>> {
+        Err(Error::invalid("the table keeps no history"))
+    }
+
+    fn computed(&self, _: &str, _: &[Datum<'_>], columns: &[usize]) -> varve::Result<DatumBuf> {
+        assert_eq!(columns, [2]);
+        let mut out = DatumBuf::new();
+        out.push(Some(&self.0.fetch_add(10, Relaxed).to_le_bytes()));
+        Ok(out)
+    }
+}
+
+fn prepare_counting(db: &Database, def: &TableDef) -> PreparedRedefinition {
+    let waits = RedefinitionWaits::default();
+    let mut prepared = db.prepare_rebuild(def, waits).unwrap();
+    let source: Arc<dyn ValueSource> = Arc::new(Tens(AtomicI64::new(10)));
+    prepared.set_value_source(&source).unwrap();
+    prepared
+}
+
+/// A new column is counted in the order of the rows, and may be the primary key. Others may read meanwhile
+/// (REBUILD-3): a row that they write would get its number out of order.
+#[test]
+fn a_new_column_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db, &keyless(), (0..300).map(|n| keyless_row(n).to_vec()));
+    let mut def = keyless()
+        .column("id", ColumnType::i64())
+        .primary(&["id"])
+        .auto_increment("id");
+    def.columns[2].default = Some(vec![0; 8]);
+    let mut prepared = prepare_counting(&db, &def);
+    prepared.build(&mut |_, _| {}).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.set_lock_wait_timeout(Duration::from_millis(20));
+    let refused = table.insert(&mut trx, &keyless_row(1000)).unwrap_err();
+    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
+    assert_eq!(all(&db).len(), 300);
+    trx.rollback().unwrap();
+    drop(prepared);
+    is_sound(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut trx, &keyless_row(1000)).unwrap();
+    trx.commit().unwrap();
+    let before = all(&db);
+    assert_eq!(before.len(), 301);
+    drop(table);
+    // It has to be asked for.
+    let refused = db.rebuild_table(&def).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    let refused = db.redefine_table(&def).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    prepare_counting(&db, &def).commit(&mut |_, _| {}).unwrap();
+    is_sound(&db);
+    let numbered: Vec<_> = (before.into_iter().zip(1..))
+        .map(|(mut row, n)| {
+            row.push(Value::Int(10 * n));
+            row
+        })
+        .collect();
+    assert_eq!(all(&db), numbered);
+    let table = db.table("a/t").unwrap();
+    assert_eq!(table.auto_increment_next(), 3011);
+    // Another column has nothing of the counter of the one that goes.
+    table.set_auto_increment(9000).unwrap();
+    let mut def = table.def().clone();
+    drop(table);
+    (def.columns[2].name, def.columns[2].id) = ("number".into(), 40);
+    def.columns[2].default = Some(vec![0; 8]);
+    prepare_counting(&db, &def).commit(&mut |_, _| {}).unwrap();
+    is_sound(&db);
+    assert_eq!(all(&db), numbered);
+    assert_eq!(db.table("a/t").unwrap().auto_increment_next(), 3011);
+}
+
+/// Numbers rows, and gives them what is twice the number.
+struct Doubled(AtomicI64);
+
+impl ValueSource for Doubled {
+    fn statement_time(&self) -> varve::Result<Vec<u8>> {
+        Err(Error::invalid("the table keeps no history"))
+    }
+
+    fn computed(&self, _: &str, row: &[Datum<'_>], columns: &[usize]) -> varve::Result<DatumBuf> {
+        assert_eq!((row.len(), columns), (4, &[3, 0][..]));
+        let number = self.0.fetch_add(1, Relaxed);
+        let mut out = DatumBuf::new();
+        out.push(Some(&number.to_le_bytes()));
+        out.push(Some(&(2 * number).to_le_bytes()));
+        Ok(out)
+    }
+
+    fn instead_of_null(&self, _: &str, _: usize, _: u64) -> Option<Vec<u8>> {
+        Some(7i64.to_le_bytes().to_vec())
+    }
+}
+
+/// What is computed of a new number is asked for after it, wherever it stands, also where something takes the
+/// place of NULL.
+#[test]
+fn a_column_is_computed_of_a_new_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let rows = (0..4).map(|n| keyless_row(n).to_vec());
+    let rows = rows.chain([vec![Value::Null, Value::Bytes(vec![1])]]);
+    let old = filled(&db, &keyless(), rows).def().clone();
+    let mut def = TableDef::new("a/t")
+        .nullable("twice", ColumnType::i64())
+        .column("n", ColumnType::i64())
+        .nullable("long", ColumnType::Bytes(100_000))
+        .column("id", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_n", &["n"])
+        .unique("by_twice", &["twice"])
+        .auto_increment("id");
+    def.computed = vec![0];
+    def.columns[3].default = Some(vec![0; 8]);
+    (def.columns[0].id, def.columns[3].id) = (40, 41);
+    (def.columns[1].id, def.columns[2].id) = (old.columns[0].id, old.columns[1].id);
+    let mut prepared = (db.prepare_rebuild(&def, RedefinitionWaits::default())).unwrap();
+    let source: Arc<dyn ValueSource> = Arc::new(Doubled(AtomicI64::new(1)));
+    prepared.set_value_source(&source).unwrap();
+    prepared.commit(&mut |_, _| {}).unwrap();
+    is_sound(&db);
+    let found: Vec<_> = (all(&db).iter())
+        .map(|row| [0, 1, 3].map(|at| row[at].clone()))
+        .collect();
+    let expected = [(2, 0, 1), (4, 1, 2), (6, 2, 3), (8, 3, 4), (10, 7, 5)];
+    let expected = expected.map(|(twice, n, id)| [twice, n, id].map(Value::Int));
+    assert_eq!(found, expected);
+}
+
+/// The counter is set together with the definition, but not to less than what follows the rows. A column that
+/// is counted goes with its counter.
+#[test]
+fn a_counter_is_set_with_a_definition() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .nullable("n", ColumnType::i64())
+        .primary(&["id"])
+        .auto_increment("id");
+    let row = |n| vec![Value::Int(n), Value::Int(n)];
+    let table = filled(&db, &def, (-5..50).map(row));
+    table.set_auto_increment(700).unwrap();
+    let next = || db.table("a/t").unwrap().auto_increment_next();
+    let mut def = table.def().clone();
+    drop(table);
+    let prepared = |def: &TableDef, next| {
+        let waits = RedefinitionWaits::default();
+        let mut prepared = db.prepare_redefinition(def, waits).unwrap();
+        prepared.set_auto_increment(next).unwrap();
+        prepared
+    };
+    def = def.nullable("more", ColumnType::i64());
+    drop(prepared(&def, 5));
+    assert_eq!(next(), 700);
+    for (asked, expected) in [(900, 900), (60, 60), (5, 50)] {
+        prepared(&def, asked).commit(&mut |_, _| {}).unwrap();
+        assert_eq!(next(), expected);
+        def = def.nullable(&format!("from {asked}"), ColumnType::i64());
+    }
+    for (asked, expected) in [(900, 900), (0, 50)] {
+        let waits = RedefinitionWaits::default();
+        let mut rebuilt = db.prepare_rebuild(&def, waits).unwrap();
+        rebuilt.set_auto_increment(asked).unwrap();
+        rebuilt.commit(&mut |_, _| {}).unwrap();
+        assert_eq!(next(), expected);
+    }
+    // By itself.
+    prepared(&def, 80).commit(&mut |_, _| {}).unwrap();
+    assert_eq!(next(), 80);
+    is_sound(&db);
+}
+
+/// Of a floating-point column the greatest value may be one that moves no counter. It is found by whichever
+/// index begins with the column.
+#[test]
+fn a_counter_passes_over_what_does_not_move_it() {
+    let plain = TableDef::new("a/t").column("id", ColumnType::Double);
+    let falling = vec![KeyPart::new(0).descending()];
+    for def in [
+        plain.clone().primary(&["id"]),
+        plain.clone().index("by_id", &["id"]),
+        plain.clone().add_index(IndexDef::new("by_id", falling)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        let def = def.auto_increment("id");
+        let values = [-3.5, 0.25, 17.0, 1e300, f64::MAX];
+        let rows = values.map(|value| vec![Value::Double(value)]);
+        drop(filled(&db, &def, rows.into_iter()));
+        let set = |def: &TableDef, next| {
+            let waits = RedefinitionWaits::default();
+            let mut prepared = db.prepare_redefinition(def, waits).unwrap();
+            prepared.set_auto_increment(next).unwrap();
+            prepared.commit(&mut |_, _| {}).unwrap();
+            db.table("a/t").unwrap().auto_increment_next()
+        };
+        assert_eq!(set(&def, 100), 100);
+        assert_eq!(set(&def, 1), 18);
+        let waits = RedefinitionWaits::default();
+        let mut rebuilt = db.prepare_rebuild(&def, waits).unwrap();
+        rebuilt.set_auto_increment(2).unwrap();
+        rebuilt.commit(&mut |_, _| {}).unwrap();
+        assert_eq!(db.table("a/t").unwrap().auto_increment_next(), 18);
+    }
 }

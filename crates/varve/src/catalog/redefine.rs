@@ -50,8 +50,8 @@ impl TableDef {
 
     /// This definition with the columns and indexes of `to`, the primary key too, for another table that gets
     /// the rows (`table/rebuild.rs`). Of the columns that `redefined` takes none has to begin to take NULL,
-    /// they may cease to, and new ones may be computed: rows are written anew. Ids of tables and indexes are
-    /// not given yet.
+    /// they may cease to, and new ones may be computed, or the AUTO_INCREMENT column: rows are written anew.
+    /// Ids of tables and indexes are not given yet.
     pub fn rebuilt(&self, to: &TableDef) -> Result<TableDef> {
         if to.defect.is_some() {
             to.validate()?;
@@ -77,7 +77,7 @@ impl TableDef {
 
     /// Columns of `to` have their values from where they have them here.
     fn check_filled_alike(&self, to: &TableDef) -> Result<()> {
-        let is_filled_alike = self.ids(self.auto_increment) == to.ids(to.auto_increment)
+        let is_filled_alike = self.counted_beside(to) == to.counted_beside(self)
             && self.computed_beside(to) == to.computed_beside(self)
             && self.times() == to.times();
         match is_filled_alike {
@@ -102,9 +102,13 @@ impl TableDef {
             return refused("another primary key".into());
         }
         self.check_filled_alike(to)?;
-        let mut computed = to.computed.iter().map(|&at| &def.columns[at]);
-        if let Some(new) = computed.find(|new| self.columns.iter().all(|own| own.id != new.id)) {
-            return refused(format!("a new column {}, which is computed,", new.name));
+        let filled = to.computed.iter().chain(&to.auto_increment);
+        let mut filled = filled.filter_map(|&at| def.columns.get(at));
+        if let Some(new) = filled.find(|new| self.columns.iter().all(|own| own.id != new.id)) {
+            return refused(format!(
+                "a new column {}, which is computed or counted,",
+                new.name
+            ));
         }
         (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
         def.system_time.clone_from(&to.system_time);
@@ -253,9 +257,23 @@ impl TableDef {
         parts.any(|part| self.columns.get(part.column).map(|column| column.id) == Some(id))
     }
 
+    /// The id of the AUTO_INCREMENT column, if `other` has this column, too.
+    fn counted_beside(&self, other: &TableDef) -> Vec<Option<u32>> {
+        self.ids_beside(other, self.auto_increment)
+    }
+
     /// The ids of computed columns that `other` has, too.
     fn computed_beside(&self, other: &TableDef) -> Vec<Option<u32>> {
-        let mut ids = self.ids(self.computed.iter().copied());
+        self.ids_beside(other, self.computed.iter().copied())
+    }
+
+    /// The ids of columns at these positions that `other` has, too.
+    fn ids_beside(
+        &self,
+        other: &TableDef,
+        columns: impl IntoIterator<Item = usize>,
+    ) -> Vec<Option<u32>> {
+        let mut ids = self.ids(columns);
         ids.retain(|id| other.columns.iter().any(|column| Some(column.id) == *id));
         ids
     }

@@ -114,6 +114,36 @@ fn definitions_come_back() {
     }
 }
 
+/// A table that has had all versions that there are gets no column, and loses none.
+#[test]
+fn versions_end() {
+    let mut def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("n", ColumnType::i64())
+        .primary(&["id"]);
+    def.schema_version = u16::MAX - 1;
+    let with_more = def.clone().nullable("more", ColumnType::i64());
+    let mut without = def.clone();
+    without.columns.pop();
+    let mut takes_null = def.clone();
+    takes_null.columns[1].nullable = true;
+    for to in [&with_more, &without, &takes_null] {
+        assert_eq!(def.redefined(to).unwrap().schema_version, u16::MAX);
+    }
+    def.schema_version = u16::MAX;
+    for to in [&with_more, &without, &takes_null] {
+        let refused = def.redefined(to).unwrap_err().to_string();
+        assert!(
+            refused.contains("one more version of table a/t"),
+            "{refused}"
+        );
+    }
+    // What needs no version goes on.
+    let mut renamed = def.clone();
+    renamed.columns[1].name = "m".into();
+    assert_eq!(def.redefined(&renamed).unwrap().columns[1].name, "m");
+}
+
 /// Older programs read what has no parts in segments, and none of it is in older definitions.
 #[test]
 fn a_definition_is_as_old_as_it_can_be() {

@@ -82,15 +82,14 @@ impl Database {
     /// it this definition. That may be the one that it has. Beside what `redefine_table` takes it may have
     /// another primary key, or one where there was none, other indexes together with other columns, columns
     /// that cease to take NULL, and new ones that are computed, for which somebody has to be asked
-    /// ([`PreparedRedefinition::set_value_source`]). It begins once no transaction uses the table, and ends
-    /// so. A consistent view that is older than the end does not read the table: the error is
-    /// `DefinitionChanged`.
+    /// ([`PreparedRedefinition::set_value_source`]). So has a new AUTO_INCREMENT column, and then others may
+    /// only read. It begins once no transaction uses the table, and ends so. A consistent view that is older
+    /// than the end does not read the table: the error is `DefinitionChanged`.
     ///
     /// # Errors
     ///
     /// Those of `redefine_table`, and `NullValue`: a row has NULL where there is to be none, and nobody says
-    /// what it is to be instead. The table is as
-    /// it was then.
+    /// what it is to be instead. The table is as it was then.
     pub fn rebuild_table(&self, to: &TableDef) -> Result<()> {
         let tell = &mut |_: &str, _: &RowRef<'_>| {};
         self.prepare_rebuild(to, RedefinitionWaits::default())?
@@ -222,8 +221,17 @@ impl PreparedRedefinition {
         Ok(())
     }
 
-    /// Whom to ask for values of computed columns that are new, which are refused without one when rows are
-    /// written, and for what columns have instead of NULL that cease to take it.
+    /// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
+    /// greatest value in its rows, which may be less than it is now. Without this it stays, or is what
+    /// follows the values of a column that is new.
+    pub fn set_auto_increment(&mut self, next: u64) -> Result<()> {
+        let prepared = ready(&mut self.prepared)?;
+        self.inner.ddl.set_counter(prepared, next)
+    }
+
+    /// Whom to ask for values of computed columns that are new, and of a new AUTO_INCREMENT column, which
+    /// are refused without one when rows are written, and for what columns have instead of NULL that cease to
+    /// take it.
     pub fn set_value_source(&mut self, values: &Arc<dyn ValueSource>) -> Result<()> {
         ready(&mut self.prepared)?.set_value_source(values);
         Ok(())

@@ -23,9 +23,10 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, IndexId, Result};
 use crate::catalog::{ColumnNames, ForeignKey, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
-use crate::table::{Build, BuildRoom, Product, TellDuplicate};
+use crate::table::{Build, BuildRoom, Product, TellDuplicate, after_greatest_counted};
 use crate::txn::{Transaction, ValueSource};
 
+use super::together::counts_on;
 use super::{Ddl, ForeignKeyChecks};
 
 /// Definitions that tables are about to get, all of them or none. They are committed or abandoned by `Ddl`.
@@ -51,6 +52,8 @@ pub(super) struct Change {
     pub(super) foreign_gone: Vec<String>,
     /// Foreign keys that come.
     pub(super) foreign_new: Vec<ForeignKey>,
+    /// What the AUTO_INCREMENT counter becomes; until nobody uses the table, if rows have no greater values.
+    pub(super) counter: Option<u64>,
 }
 
 impl Change {
@@ -65,6 +68,7 @@ impl Change {
             build: None,
             foreign_gone: Vec::new(),
             foreign_new: Vec::new(),
+            counter: None,
         }
     }
 
@@ -77,6 +81,19 @@ impl Change {
             .retain(|key| !self.foreign_gone.contains(&key.name));
         self.names.rename_in(def);
         def.foreign_keys.extend(self.foreign_new.iter().cloned());
+    }
+
+    /// What the counter becomes by the rows that the table will have, which nobody changes; `None`: nothing
+    /// is said of it, or the column that was counted goes.
+    fn next_number(&self, trx: &Transaction) -> Result<Option<u64>> {
+        let (table, is_counted) = match &self.rebuilt {
+            Some(new) => (new, new.def.auto_increment.is_some()),
+            None => (&self.table, counts_on(&self.table.def, &self.def)),
+        };
+        let Some(next) = self.counter.filter(|_| is_counted) else {
+            return Ok(None);
+        };
+        Ok(Some(next.max(after_greatest_counted(trx, table)?)))
     }
 }
 
@@ -197,7 +214,7 @@ impl Ddl {
         Ok(())
     }
 
-    /// Begins to build, and lets others use the table.
+    /// Begins to build, and lets others use the table, or at least read it.
     pub(super) fn start(
         &self,
         trx: &mut Transaction,
@@ -205,8 +222,9 @@ impl Ddl {
         product: Product,
     ) -> Build {
         let most_notes = self.online_log.load(Ordering::Relaxed) as usize;
+        let others_may = product.others_may();
         let build = Build::begin(trx, table, product, self.build_room(trx), most_notes);
-        trx.weaken_table(table);
+        trx.weaken_table(table, others_may);
         // A deadlock at the end costs others less.
         trx.set_spared(true);
         build
@@ -237,6 +255,13 @@ impl Ddl {
                 table.def.name
             ))),
         }
+    }
+
+    /// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
+    /// greatest value in its rows.
+    pub fn set_counter(&self, prepared: &mut Redefinition, next: u64) -> Result<()> {
+        prepared.last()?.counter = Some(next);
+        Ok(())
     }
 
     /// Builds what is new while others use the tables. May be called again, and is left out if nothing is.
@@ -312,7 +337,11 @@ impl Ddl {
         (changes.iter())
             .try_for_each(|change| trx.use_table(&change.table, TableMode::Exclusive))?;
         let mut builds = changes.iter_mut().filter_map(|change| change.build.take());
-        builds.try_for_each(|mut build| build.finish(tell))
+        builds.try_for_each(|mut build| build.finish(tell))?;
+        for change in changes.iter_mut() {
+            change.counter = change.next_number(trx)?;
+        }
+        Ok(())
     }
 
     /// The tables stay as they are.

@@ -34,9 +34,21 @@ struct Step<'a> {
     children: Vec<Child>,
     /// Trees of indexes that go.
     gone: Vec<LooseTree>,
+    /// What the counter was, if it is another one now.
+    counter_was: Option<u64>,
 }
 
 impl<'a> Step<'a> {
+    fn new(change: &'a Change, def: TableDef) -> Step<'a> {
+        Step {
+            change,
+            def,
+            children: Vec::new(),
+            gone: Vec::new(),
+            counter_was: None,
+        }
+    }
+
     fn table(&self) -> &'a OpenTable {
         &self.change.table
     }
@@ -110,6 +122,8 @@ impl Ddl {
         let (gates, _hold, id) = decided.inspect_err(|_| {
             for step in &steps {
                 let _ = step.table().fasten(&step.gone);
+                let counter = step.counter_was;
+                let _ = counter.map(|was| step.table().set_auto_increment(was));
             }
         })?;
         for (step, gates) in steps.into_iter().zip(gates) {
@@ -127,11 +141,15 @@ impl Ddl {
             def = new.definition();
             def.name.clone_from(&before.name);
             def.foreign_keys.clone_from(&change.def.foreign_keys);
-        } else if def == before {
+        } else if def == before && change.counter.is_none() {
             return Ok(None);
         }
         if table.is_temporary() {
             return Err(Error::unsupported("redefining a temporary table"));
+        }
+        // The counter becomes durable with the commit that stores the definition, although that stays.
+        if change.rebuilt.is_none() && def == before {
+            return Ok(Some(Step::new(change, def)));
         }
         self.check_columns_stay(&before, &def)?;
         let mut children = self.children_renaming_columns(table, names)?;
@@ -145,10 +163,9 @@ impl Ddl {
                 .collect(),
         };
         let step = Step {
-            change,
-            def,
             children,
             gone,
+            ..Step::new(change, def)
         };
         check_children(&step.def, step.defs(), check_parent_columns)?;
         if checks != ForeignKeyChecks::Off {
@@ -180,15 +197,18 @@ impl Ddl {
         }
         let writer = trx.writer()?;
         for step in steps {
-            let (table, rebuilt) = (step.table(), step.rebuilt());
+            let table = step.table();
             let Step {
                 change,
                 def,
                 children,
                 gone,
+                counter_was,
             } = step;
-            if let Some(new) = rebuilt {
-                if def.auto_increment.is_some() {
+            if let Some(new) = &change.rebuilt {
+                if let Some(next) = change.counter {
+                    new.set_auto_increment(next)?;
+                } else if counts_on(&table.def, def) {
                     new.set_auto_increment(table.auto_increment().max(new.auto_increment()))?;
                 }
                 store::delete_def(trx, self.system(), &new.def.name)?;
@@ -199,6 +219,12 @@ impl Ddl {
                 new.for_each(|index| index.created_by = writer);
                 table.loosen(gone)?;
                 store::replace_def(trx, self.system(), &def.name, def, table.created_by)?;
+                // After a crash before the commit the table may have it all the same: it leaves out numbers,
+                // or goes back to some that no row has.
+                if let Some(next) = change.counter {
+                    *counter_was = Some(table.auto_increment());
+                    table.set_auto_increment(next)?;
+                }
             }
             for Child {
                 def, created_by, ..
@@ -238,4 +264,10 @@ impl Ddl {
         children.for_each(|child| self.refresh_copy(&child.def));
         self.tell_of_table(&table.def.name, done);
     }
+}
+
+/// Whether the column that is counted was counted before.
+pub(super) fn counts_on(from: &TableDef, to: &TableDef) -> bool {
+    let counted = |def: &TableDef| Some(def.columns.get(def.auto_increment?)?.id);
+    counted(to).is_some() && counted(from) == counted(to)
 }

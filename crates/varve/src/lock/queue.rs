@@ -190,14 +190,14 @@ impl Queue {
         Some(left)
     }
 
-    /// The owner, which has the table for itself, keeps no more than an intention to change it.
-    pub fn weaken(&mut self, owner: OwnerKey, wakes: &mut Wakes) -> bool {
+    /// The owner, which has the table for itself, keeps no more than this mode.
+    pub fn weaken(&mut self, owner: OwnerKey, to: TableMode, wakes: &mut Wakes) -> bool {
         let own = |g: &&mut Grant| g.owner == owner && g.modes.has(TableMode::Exclusive);
         let Some(grant) = self.grants.iter_mut().find(own) else {
             return false;
         };
         let others = grant.modes.without(TableMode::Exclusive);
-        grant.modes = others.with(TableMode::IntentionExclusive);
+        grant.modes = others.with(to);
         self.grant_waiters(wakes);
         true
     }

@@ -75,16 +75,17 @@ impl LockManager {
         true
     }
 
-    /// Turns the exclusive lock on a table into an intention to change it, with nobody in between. False if
-    /// the owner has none.
-    pub fn weaken_table(&self, locks: &TrxLocks, table: TableId) -> bool {
+    /// Turns the exclusive lock on a table into a weaker one, with nobody in between. False if the owner has
+    /// none.
+    pub fn weaken_table(&self, locks: &TrxLocks, table: TableId, to: TableMode) -> bool {
         let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
             return false;
         };
         let mut wakes = Wakes::new();
-        let is_weaker = shard.queue_mut(at.slot).weaken(locks.owner.key, &mut wakes);
+        let key = locks.owner.key;
+        let is_weaker = shard.queue_mut(at.slot).weaken(key, to, &mut wakes);
         drop(shard);
-        if is_weaker {
+        if is_weaker && !to.is_strong() {
             // LOCK-3: it stays in the queue, where who wants the table for itself finds it.
             self.inner.strong_of(table).fetch_sub(1, Ordering::SeqCst);
         }

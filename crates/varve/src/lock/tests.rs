@@ -39,6 +39,10 @@ fn try_table(m: &LockManager, l: &TrxLocks, mode: TableMode) -> Option<Acquired>
     m.lock_table(l, TABLE, mode, Wait::No).ok()
 }
 
+fn weaken(m: &LockManager, l: &TrxLocks) -> bool {
+    m.weaken_table(l, TABLE, TableMode::IntentionExclusive)
+}
+
 /// Until so many requests wait.
 pub(super) fn until_waiting(m: &LockManager, n: u64) {
     while m.stats().current_waits != n {
@@ -167,14 +171,14 @@ fn auto_inc_is_given_up_at_the_end_of_the_statement() {
 fn an_exclusive_lock_becomes_an_intention() {
     let m = LockManager::new();
     let (a, b) = (m.owner(), m.owner());
-    assert!(!m.weaken_table(&a, TABLE));
+    assert!(!weaken(&m, &a));
     assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_some());
-    assert!(!m.weaken_table(&b, TABLE));
+    assert!(!weaken(&m, &b));
     drop(b);
     assert!(try_table(&m, &a, TableMode::Exclusive).is_some());
     let b = m.owner();
     assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_none());
-    assert!(m.weaken_table(&a, TABLE));
+    assert!(weaken(&m, &a));
     assert!(m.holds_table(&a, TABLE, TableMode::IntentionExclusive));
     assert!(!m.holds_table(&a, TABLE, TableMode::Exclusive));
     assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_some());
@@ -182,6 +186,23 @@ fn an_exclusive_lock_becomes_an_intention() {
     assert!(try_table(&m, &c, TableMode::Shared).is_none());
     assert!(try_table(&m, &c, TableMode::Exclusive).is_none());
     drop((b, c));
+    assert!(try_table(&m, &a, TableMode::Exclusive).is_some());
+    drop(a);
+    assert_all_free(&m);
+}
+
+/// Others read, and nobody changes the table; the owner gets it for itself again.
+#[test]
+fn an_exclusive_lock_becomes_a_shared_one() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    assert!(try_table(&m, &a, TableMode::Exclusive).is_some());
+    assert!(m.weaken_table(&a, TABLE, TableMode::Shared));
+    assert!(!m.holds_table(&a, TABLE, TableMode::Exclusive));
+    assert!(try_table(&m, &b, TableMode::IntentionShared).is_some());
+    assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_none());
+    assert!(try_table(&m, &a, TableMode::Exclusive).is_none());
+    drop(b);
     assert!(try_table(&m, &a, TableMode::Exclusive).is_some());
     drop(a);
     assert_all_free(&m);

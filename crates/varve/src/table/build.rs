@@ -25,6 +25,7 @@ use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, TrxId, threads};
 use crate::btree::Loader;
 use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
+use crate::lock::TableMode;
 use crate::page::max_key;
 use crate::row::{ExternalValues, RowRef};
 use crate::txn::{Isolation, Transaction, ValueSource};
@@ -87,6 +88,14 @@ impl Product {
         match self {
             Product::Indexes(indexes) => &indexes[0].name,
             Product::Table(new) => &new.table.clustered.name,
+        }
+    }
+
+    /// How others may use the table meanwhile.
+    pub fn others_may(&self) -> TableMode {
+        match self {
+            Product::Indexes(_) => TableMode::IntentionExclusive,
+            Product::Table(new) => new.others_may(),
         }
     }
 }

@@ -172,7 +172,7 @@ impl TableLoad {
             TableLoad::new(trx, table, place, writer, room)
         });
         if begun.is_err() && !was_own {
-            trx.weaken_table(table);
+            trx.weaken_table(table, TableMode::IntentionExclusive);
         }
         begun
     }
@@ -565,7 +565,7 @@ impl Held {
     fn end(self, trx: &mut Transaction) {
         let is_to_go = self.place == (Place::InTransaction { was_own: false });
         if is_to_go && trx.number() == self.trx {
-            trx.weaken_table(&self.table);
+            trx.weaken_table(&self.table, TableMode::IntentionExclusive);
         }
     }
 }

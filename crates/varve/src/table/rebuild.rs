@@ -16,7 +16,10 @@
 //! duplicate then (BUILD-1), some view would see.
 //!
 //! Values of a column that is computed, and new, are asked for, and what a column has instead of NULL that
-//! ceases to take it; of a row that is gone, too: its place in the new table may depend on them.
+//! ceases to take it; of a row that is gone, too: its place in the new table may depend on them. A new
+//! AUTO_INCREMENT column is asked for, too, once for each row in its order:
+//!
+//! - **REBUILD-3** Nobody changes rows while they are counted: the table is locked in shared mode meanwhile.
 //!
 //! A row without a primary key keeps its hidden id, by which it is found again.
 
@@ -42,8 +45,8 @@ enum Source {
     Column(usize),
     /// It is new.
     Value(Option<Vec<u8>>),
-    /// It is new, and computed of the others.
-    Computed,
+    /// It is new, and computed of the others, or counted.
+    Asked,
 }
 
 /// A table that gets another one's rows.
@@ -51,8 +54,12 @@ pub struct NewTable {
     pub(super) table: Arc<OpenTable>,
     /// By column.
     sources: Vec<Source>,
-    /// Those that are computed.
-    computed: Vec<usize>,
+    /// Those that are asked for.
+    asked: Vec<usize>,
+    /// These, and what is computed of columns that may have been NULL.
+    asked_without_null: Vec<usize>,
+    /// The new column that is counted.
+    counted: Option<usize>,
 }
 
 /// Whom to ask for values that rows of the old table don't have.
@@ -85,21 +92,37 @@ impl NewTable {
             .position(|own| own.id == column.id)
         {
             Some(at) => Source::Column(at),
-            None if def.computed.contains(&at) => Source::Computed,
+            None if def.computed.contains(&at) || def.auto_increment == Some(at) => Source::Asked,
             None => Source::Value(column.default.clone()),
         };
         let sources: Vec<_> = def.columns.iter().enumerate().map(source).collect();
-        let is_computed = |at: &usize| matches!(sources[*at], Source::Computed);
-        let computed = (0..sources.len()).filter(is_computed).collect();
+        let is_asked = |at: &usize| matches!(sources[*at], Source::Asked);
+        // What is counted comes first: others may be computed of it.
+        let counted = def.auto_increment.filter(is_asked);
+        let computed = (0..sources.len()).filter(|at| Some(*at) != counted);
+        let asked = counted.into_iter().chain(computed.filter(is_asked));
+        let asked = asked.collect();
+        let computed = def.computed.iter().copied();
+        let asked_without_null = counted.into_iter().chain(computed).collect();
         NewTable {
             table,
             sources,
-            computed,
+            asked,
+            asked_without_null,
+            counted,
+        }
+    }
+
+    /// How others may use the old table meanwhile (REBUILD-3).
+    pub(super) fn others_may(&self) -> TableMode {
+        match self.counted {
+            Some(_) => TableMode::Shared,
+            None => TableMode::IntentionExclusive,
         }
     }
 
     fn asking<'a>(&self, trx: &Transaction, old: &'a OpenTable) -> Result<Asking<'a>> {
-        let source = match self.computed.is_empty() {
+        let source = match self.asked.is_empty() {
             true => trx.values(),
             false => Some(trx.value_source(old)?),
         };
@@ -123,13 +146,13 @@ impl NewTable {
         let value = |source: &'a Source| match source {
             Source::Column(at) => row.get(*at),
             Source::Value(value) => value.as_deref(),
-            Source::Computed => None,
+            Source::Asked => None,
         };
         let mut values: Vec<Datum<'a>> = self.sources.iter().map(value).collect();
         let def = &self.table.def;
         let mut missing = Vec::new();
         for (at, column) in def.columns.iter().enumerate() {
-            if values[at].is_some() || column.nullable || self.computed.contains(&at) {
+            if values[at].is_some() || column.nullable || self.asked.contains(&at) {
                 continue;
             }
             let source = source.as_ref();
@@ -139,8 +162,8 @@ impl NewTable {
         }
         // What was computed of NULL is something else now.
         let to_compute = match missing.is_empty() {
-            true => &self.computed,
-            false => &def.computed,
+            true => &self.asked,
+            false => &self.asked_without_null,
         };
         for (at, value) in missing.into_iter().zip(instead_of_null.datums()) {
             values[at] = value;
@@ -212,6 +235,10 @@ impl NewTable {
 
     /// A round (REBUILD-1).
     pub(super) fn catch_up(&self, round: &Round<'_>, tell: TellDuplicate<'_>) -> Result<()> {
+        assert!(
+            self.others_may() != TableMode::Shared || round.keys.is_empty(),
+            "REBUILD-3: rows were changed while they were being counted"
+        );
         let asking = self.asking(round.now, round.table)?;
         let mut trx = self.filler(round.now);
         trx.use_table(&self.table, TableMode::Exclusive)?;

@@ -14,6 +14,8 @@ pub trait ValueSource: Send + Sync {
 
     /// The values of these columns, by the others of this row of `table` (`schema/table`). A table that is
     /// rebuilt is called as it was, and its row is as it will be, with NULL in new columns that are computed.
+    /// A new AUTO_INCREMENT column is asked for in the same way, in the order of its rows, and comes first in
+    /// `columns`: others may be computed of it.
     fn computed(&self, table: &str, row: &[Datum<'_>], columns: &[usize]) -> Result<DatumBuf>;
 
     /// What this column has, which ceases to take NULL, where the `n`th row of a table that is rebuilt has

@@ -279,13 +279,15 @@ impl Transaction {
         Ok(())
     }
 
-    /// Lets others read and change a table again that the transaction has locked exclusively; DDL waits on.
-    pub(crate) fn weaken_table(&mut self, table: &OpenTable) {
-        let is_weaker = self.core.locks.weaken_table(self.locks(), table.id());
+    /// Lets others read a table again that the transaction has locked exclusively, and change it unless `to`
+    /// is `Shared`; DDL waits on.
+    pub(crate) fn weaken_table(&mut self, table: &OpenTable, to: TableMode) {
+        let locks = self.locks();
+        let is_weaker = self.core.locks.weaken_table(locks, table.id(), to);
         debug_assert!(is_weaker, "it was locked exclusively");
         for (id, mode) in &mut self.tables {
             if *id == table.id() && *mode == TableMode::Exclusive {
-                *mode = TableMode::IntentionExclusive;
+                *mode = to;
             }
         }
     }
