@@ -119,7 +119,8 @@ static bool adds_index(const Alter_inplace_info *alter)
 
 // All rows are written anew.
 static const alter_table_operations REBUILDS= ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX |
-                                              ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE;
+                                              ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE |
+                                              ALTER_STORED_COLUMN_TYPE;
 
 static bool changes_table(const Alter_inplace_info *alter)
 {
@@ -184,6 +185,90 @@ static bool stores_computed(const TABLE *form)
     if ((*at)->vcol_info && is_stored(form, *at))
       return true;
   return false;
+}
+
+// Whether values of this column are the server's own, and not those of a plugin's type.
+static bool has_plain_type(const Field *field)
+{
+  static const Type_collection *const of_server= type_handler_slong.type_collection();
+  return field->type_handler()->type_collection() == of_server && !field->compression_method();
+}
+
+// Whether the expression looks at a column that is converted.
+static bool reads_converted(TABLE *altered, const Virtual_column_info *value, const Alter_inplace_info *alter)
+{
+  std::vector<my_bitmap_map> words(bitmap_buffer_size(altered->s->fields) / sizeof(my_bitmap_map));
+  MY_BITMAP fields;
+  my_bitmap_init(&fields, words.data(), altered->s->fields);
+  MY_BITMAP *const before= altered->read_set;
+  altered->read_set= &fields;
+  value->expr->walk(&Item::register_field_in_read_map, true, altered);
+  altered->read_set= before;
+  for (Field **at= altered->field; *at; at++)
+    if (bitmap_is_set(&fields, (*at)->field_index) && converted_from(alter, *at))
+      return true;
+  return false;
+}
+
+static std::string text_of(const Virtual_column_info *value)
+{
+  String text;
+  value->expr->print_for_table_def(&text);
+  return std::string(text.ptr(), text.length());
+}
+
+// Whether rows that are there may break a CHECK constraint: it is new, or looks at a column that is
+// converted.
+static bool checks_anew(const TABLE *form, TABLE *altered, const Alter_inplace_info *alter)
+{
+  std::vector<std::string> before;
+  for (Virtual_column_info **at= form->check_constraints; at && *at; at++)
+    before.push_back(text_of(*at));
+  for (Virtual_column_info **at= altered->check_constraints; at && *at; at++)
+    if (reads_converted(altered, *at, alter) ||
+        std::find(before.begin(), before.end(), text_of(*at)) == before.end())
+      return true;
+  return false;
+}
+
+// Whether a column begins or ceases to be generated, is another one, or its stored values depend on a column
+// that is converted.
+static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter)
+{
+  for (Field **at= altered->field; *at; at++)
+  {
+    const Create_field *const source= source_of(alter, *at);
+    const Field *const from= source ? source->field : nullptr;
+    if (from && (from->vcol_info || (*at)->vcol_info) &&
+        (!from->vcol_info || !(*at)->vcol_info || !from->is_equal(*source)))
+      return true;
+    if ((*at)->vcol_info && is_stored(altered, *at) && reads_converted(altered, (*at)->vcol_info, alter))
+      return true;
+  }
+  return false;
+}
+
+// Whether columns of other types can have what a copy would give them. A copy looks at CHECK constraints, at
+// where rows belong, and at who refers to them; it makes numbers of zeros, and other values of NULL, and
+// computes anew what is stored.
+static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE *altered,
+                             const Alter_inplace_info *alter)
+{
+  if (alter->ignore || form->s->partition_info_str_len || altered->s->partition_info_str_len ||
+      !giving_up_null(altered, alter).empty() || checks_anew(form, altered, alter) ||
+      generates_anew(altered, alter) || changes_foreign_column(form, table, alter))
+    return false;
+  for (Field **at= altered->field; *at; at++)
+  {
+    const Field *const from= converted_from(alter, *at);
+    if (!from)
+      continue;
+    const bool is_counted= *at == altered->found_next_number_field;
+    if (is_counted != (from == form->found_next_number_field) || !has_plain_type(from) ||
+        !has_plain_type(*at))
+      return false;
+  }
+  return true;
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)
@@ -287,11 +372,13 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if ((alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX)) == ALTER_DROP_PK_INDEX)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
-  if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
+  const bool has_other_type= alter->handler_flags & ALTER_STORED_COLUMN_TYPE;
+  const bool is_copied= has_other_type && !converts_as_copy(table, m_table, altered, alter);
+  if (has_other_type)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (alter->ignore && (alter->handler_flags & (ALTER_ADD_PK_INDEX | ALTER_ADD_UNIQUE_INDEX)))
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
-  if (may_refuse_rows(alter) || alter->error_if_not_empty)
+  if (is_copied || may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Rows are checked as they are copied.
   const bool adds_foreign_key= alter->handler_flags & ALTER_ADD_FOREIGN_KEY;
@@ -320,6 +407,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   info->row_type= table_share->row_type;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
                            ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | ALTER_CONVERT_TO | REBUILDS);
+  // The server takes each change of a type for one of what is computed.
+  if (has_other_type)
+    alter->handler_flags&= ~ALTER_COLUMN_VCOL;
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
   info->used_fields= used;
@@ -394,18 +484,26 @@ public:
     varve_redefinition **const to= &first->redefinition;
     if (varve_code code= (rebuild ? varve_rebuild_prepare : varve_redefinition_prepare)(db, txn, def, to))
       return code;
-    if (!first->computer.begin(altered, alter))
+    if (!first->computer.begin(table->table, altered, alter))
       return VARVE_UNSUPPORTED;
     const varve_value_source source= first->computer.source();
     return varve_redefinition_set_value_source(db, first->redefinition, &source);
   }
 
-  // The counter of a new column goes on behind the last number; of partitions that of the last one does, which
-  // is the greatest, and counts for all.
-  varve_code count_on() const
+  // The counter of a new column goes on behind the last number; of partitions that of the last one does,
+  // which is the greatest, and counts for all. That of a column of another type goes on, which is a new one
+  // for the engine.
+  varve_code count_on(const TABLE *altered, const Alter_inplace_info *alter) const
   {
-    const ulonglong next= computer.next_number();
-    return computer.counts() ? varve_redefinition_set_auto_increment(db, redefinition, next) : VARVE_OK;
+    const Field *const counted= altered->found_next_number_field;
+    varve_table_stats before;
+    if (computer.counts())
+      return varve_redefinition_set_auto_increment(db, redefinition, computer.next_number());
+    if (sets_counter(alter) || !counted || !converted_from(alter, counted))
+      return VARVE_OK;
+    if (varve_code code= varve_table_get_stats(table->m_table, &before))
+      return code;
+    return varve_redefinition_set_auto_increment(db, redefinition, before.auto_increment);
   }
 
   varve_redefinition *take()
@@ -567,9 +665,9 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
   for (Alteration *one : all)
     if (int error= one->is_prepared ? 0 : one->table->prepare_redefinition(altered, alter, one))
       return error;
+  varve_code code= all.front()->count_on(altered, alter);
   for (Alteration *one : all)
     one->table->close_table();
-  varve_code code= all.front()->count_on();
   if (!code)
     code= varve_redefinition_commit(db, all.front()->take(), tell_duplicate, altered);
   all.front()->progress.reset();

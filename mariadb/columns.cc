@@ -49,7 +49,7 @@ static void describe_text(const Field *field, varve_column_def *def)
 bool describe(const Field *field, varve_column_def *def, Column *column)
 {
   *def= varve_column_def{field->field_name.str, VARVE_FIXED, field->pack_length(), 0,
-                         field->real_maybe_null(), false, false, nullptr, {nullptr, 0}};
+                         field->real_maybe_null(), false, false, false, nullptr, {nullptr, 0}};
   column->layout= Column::PLAIN;
   column->length_bytes= 0;
   column->length= field->pack_length();

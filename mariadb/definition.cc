@@ -97,6 +97,16 @@ const Create_field *source_of(const Alter_inplace_info *alter, const Field *fiel
   return nullptr;
 }
 
+const Field *converted_from(const Alter_inplace_info *alter, const Field *field)
+{
+  const Create_field *const source= source_of(alter, field);
+  const Field *const from= source ? source->field : nullptr;
+  if (!(alter->handler_flags & ALTER_STORED_COLUMN_TYPE) || !from || from->vcol_info ||
+      from->is_equal(*source))
+    return nullptr;
+  return from->table->file->can_convert_nocopy(*from, *source) ? nullptr : from;
+}
+
 // Whether a default is the same for all rows that are there. That of CURRENT_TIMESTAMP is, for one statement.
 static bool is_constant(const Virtual_column_info *value)
 {
@@ -128,7 +138,14 @@ bool Definition::note_changes(TABLE *altered, const Alter_inplace_info *alter)
       continue;
     const Create_field *const source= source_of(alter, *at);
     const Field *const old= source ? source->field : nullptr;
-    if (old && is_stored(old->table, old))
+    const bool is_converted= converted_from(alter, *at);
+    if (is_converted)
+    {
+      m_columns[number].was= "";
+      m_columns[number].converted= true;
+      m_columns[number].in_old_rows= defaults[number];
+    }
+    else if (old && is_stored(old->table, old))
       m_columns[number].was= old->field_name.str;
     else if (!(*at)->stored_in_db())
       m_columns[number].was= "";

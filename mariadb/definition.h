@@ -13,6 +13,10 @@ namespace varve_plugin {
 // What becomes this field of the altered table; null: something else than a column.
 const Create_field *source_of(const Alter_inplace_info *alter, const Field *field);
 
+// The column of the table that was, if this field's values have to be made of that one's by the server's
+// rules.
+const Field *converted_from(const Alter_inplace_info *alter, const Field *field);
+
 // An engine definition, and what it points to.
 class Definition
 {

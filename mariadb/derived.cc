@@ -51,7 +51,9 @@ static bool compute(void *, const char *name, const varve_value *row, const uint
 void give_values(const varve_txn *txn)
 {
   const auto keep_null= [](void *, const char *, uint32_t, uint64_t, varve_value *) { return false; };
-  const varve_value_source source= {nullptr, statement_time, compute, keep_null};
+  const auto convert_none= [](void *, const char *, const varve_value *, const uint32_t *, uint32_t, uint64_t,
+                              varve_value *) { return false; };
+  const varve_value_source source= {nullptr, statement_time, compute, convert_none, keep_null};
   varve_txn_set_value_source(txn, &source);
 }
 
@@ -84,12 +86,25 @@ bool replaces_null(const Alter_inplace_info *alter)
   return alter->ignore || !current_thd->is_strict_mode();
 }
 
-bool Computer::begin(TABLE *form, const Alter_inplace_info *alter)
+bool Computer::begin(TABLE *old, TABLE *form, const Alter_inplace_info *alter)
 {
+  m_old= old;
   m_form= form;
+  m_is_strict= form->in_use->is_strict_mode();
   m_replaces_null= replaces_null(alter);
-  if (!m_plan.build(form))
+  if (!m_plan.build(form) || !m_old_plan.build(old))
     return false;
+  for (Field **at= form->field; *at; at++)
+    if (const Field *from= converted_from(alter, *at))
+    {
+      m_conversions.emplace_back();
+      m_conversions.back().set(*at, old->field[from->field_index], false);
+    }
+  if (!m_conversions.empty())
+  {
+    old->use_all_columns();
+    form->use_all_columns();
+  }
   m_counted= new_counted(form, alter);
   if (m_counted)
     m_numbers.begin(form->in_use, m_counted, alter->create_info->auto_increment_value);
@@ -99,7 +114,7 @@ bool Computer::begin(TABLE *form, const Alter_inplace_info *alter)
 
 varve_value_source Computer::source()
 {
-  return {this, statement_time, compute, replace_null};
+  return {this, statement_time, compute, convert, replace_null};
 }
 
 bool Computer::compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
@@ -127,6 +142,32 @@ const varve_value *Computer::with_place_for_number(const varve_value *row, const
 bool Computer::fill(Field *field)
 {
   return field == m_counted ? m_numbers.give(field) : !m_form->update_virtual_field(field, false);
+}
+
+// As an ALTER TABLE that copies, warnings and errors with the numbers of rows included.
+bool Computer::convert(void *computer, const char *, const varve_value *row, const uint32_t *columns,
+                       uint32_t n, uint64_t row_number, varve_value *out)
+{
+  Computer *const self= static_cast<Computer *>(computer);
+  THD *thd= self->m_form->in_use;
+  const Check_level_instant_set level(thd, row_number ? CHECK_FIELD_WARN : CHECK_FIELD_IGNORE);
+  const Abort_on_warning_instant_set abort(thd, row_number && self->m_is_strict);
+  // The old value has its own ways to warn.
+  Dummy_error_handler quiet;
+  if (!row_number)
+    thd->push_internal_handler(&quiet);
+  thd->get_stmt_da()->reset_current_row_for_warning(int(row_number));
+  self->m_old_plan.to_record(row, self->m_old->record[0]);
+  for (Copy_field &conversion : self->m_conversions)
+    conversion.do_copy(&conversion);
+  if (!row_number)
+    thd->pop_internal_handler();
+  if (thd->is_error())
+    return false;
+  self->m_plan.to_values(self->m_form->record[0], self->m_values.data());
+  for (uint32_t i= 0; i < n; i++)
+    out[i]= self->m_values[columns[i]];
+  return true;
 }
 
 // As InnoDB, whatever the column's default is.

@@ -6,6 +6,7 @@
 #include "columns.h"
 #include "numbers.h"
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,8 @@ bool replaces_null(const Alter_inplace_info *alter);
 class Computer
 {
 public:
-  // False if a column has no engine type.
-  bool begin(TABLE *form, const Alter_inplace_info *alter);
+  // False if a column has no engine type. `old` is the table that was.
+  bool begin(TABLE *old, TABLE *form, const Alter_inplace_info *alter);
   // It has begun, and stays as long as the engine may ask.
   varve_value_source source();
   // Whether there is a new column that is counted, and what its counter becomes.
@@ -36,12 +37,19 @@ public:
 private:
   static bool compute(void *computer, const char *, const varve_value *row, const uint32_t *columns,
                       uint32_t n, varve_value *out);
+  static bool convert(void *computer, const char *, const varve_value *row, const uint32_t *columns,
+                      uint32_t n, uint64_t row_number, varve_value *out);
   static bool replace_null(void *computer, const char *, uint32_t column, uint64_t row, varve_value *out);
 
   const varve_value *with_place_for_number(const varve_value *row, const uint32_t *columns, uint32_t n);
   bool fill(Field *field);
 
+  TABLE *m_old= nullptr;
   TABLE *m_form= nullptr;
+  bool m_is_strict= false;
+  Row_plan m_old_plan;
+  // From the old table's record buffer to the new one's.
+  std::deque<Copy_field> m_conversions;
   Field *m_counted= nullptr;
   Numbers m_numbers;
   bool m_replaces_null= false;

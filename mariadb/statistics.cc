@@ -112,7 +112,7 @@ struct Contents
 varve_column_def column(const char *name, varve_type kind, uint32_t size, bool nullable= false)
 {
   const uint32_t collation= kind == VARVE_TEXT ? my_charset_utf8mb3_bin.number : 0;
-  return {name, kind, size, collation, nullable, false, false, nullptr, {nullptr, 0}};
+  return {name, kind, size, collation, nullable, false, false, false, nullptr, {nullptr, 0}};
 }
 
 const uint MAX_DESCRIPTION= 1024;

@@ -363,6 +363,9 @@ typedef struct varve_column_def {
   bool computed;
   // In a table with history: its changes make none.
   bool unversioned;
+  // For varve_rebuild_prepare, of a new one: what it has is made of each row that is there
+  // (varve_value_source), as that of a column of another type is.
+  bool converted;
   // For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
   // of this name, or else a new one. Empty: it is a new one, whatever it is called. Columns of the table
   // that none of these is go.
@@ -829,6 +832,16 @@ typedef struct varve_value_source {
                    const uint32_t *columns,
                    uint32_t n,
                    struct varve_value *out);
+  // The values of `n` columns of a table that is rebuilt, of which `columns` has the positions, by its
+  // `row_number`th row as it was; 0 if that was asked before, or the row is gone: then nobody is to be
+  // told of what is lost.
+  bool (*converted)(void *context,
+                    const char *table,
+                    const struct varve_value *row,
+                    const uint32_t *columns,
+                    uint32_t n,
+                    uint64_t row_number,
+                    struct varve_value *out);
   // What the column at this position, which ceases to take NULL, has where the `row`th row of a table that
   // is rebuilt has NULL; 0 if that was asked before, or the row is gone.
   bool (*instead_of_null)(void *context, const char *table, uint32_t column, uint64_t row, struct varve_value *out);
@@ -1463,11 +1476,12 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
 // Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 // once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
 // varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
-// that cease to take NULL, new indexes together with other columns, and new columns that are computed, or
-// the AUTO_INCREMENT column (varve_redefinition_set_value_source); while that is counted others may only
-// read. A consistent view that is older than the end does not read the table (VARVE_DEFINITION_CHANGED).
-// VARVE_NULL_VALUE comes of varve_redefinition_build or varve_redefinition_commit if a row has NULL where
-// there is to be none and the value source has nothing instead. All else is as there.
+// that cease to take NULL, new indexes together with other columns, and new columns that are computed,
+// converted, or the AUTO_INCREMENT column (varve_redefinition_set_value_source); while that is counted
+// others may only read. A consistent view that is older than the end does not read the table
+// (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of varve_redefinition_build or
+// varve_redefinition_commit if a row has NULL where there is to be none and the value source has nothing
+// instead. All else is as there.
 enum varve_code varve_rebuild_prepare(const struct varve_db *db,
                                       const struct varve_txn *txn,
                                       const struct varve_table_def *def,
@@ -1481,16 +1495,17 @@ enum varve_code varve_redefinition_add(const struct varve_db *db,
                                        struct varve_redefinition *redefinition,
                                        const struct varve_table_def *def);
 
-// Another table is rebuilt, too, as varve_rebuild_prepare has it. All else is as for varve_redefinition_add.
+// Another table is rebuilt, too, as varve_rebuild_prepare has it; VARVE_UNSUPPORTED if columns are
+// converted. All else is as for varve_redefinition_add.
 enum varve_code varve_rebuild_add(const struct varve_db *db,
                                   struct varve_redefinition *redefinition,
                                   const struct varve_table_def *def);
 
 // Sets whom to ask for values of columns that are new in a table that is rebuilt, and computed or counted,
-// and for what columns have instead of NULL that cease to take it. The rows that it is shown are those of
-// the table as it will be, with NULL in what is asked for. The AUTO_INCREMENT column is asked for once for
-// each row, in their order, one table after the other as they were prepared. `source` is copied; what it
-// points to stays until the redefinition is gone.
+// and for what columns have that are converted, or cease to take NULL. Columns are converted by the row as
+// it was; all else is asked for by the row of the table as it will be, with NULL in what is asked for. The
+// AUTO_INCREMENT column is asked for once for each row, in their order, one table after the other as they
+// were prepared. `source` is copied; what it points to stays until the redefinition is gone.
 enum varve_code varve_redefinition_set_value_source(const struct varve_db *db,
                                                     struct varve_redefinition *redefinition,
                                                     const struct varve_value_source *source);

@@ -46,6 +46,9 @@ pub struct varve_column_def {
     pub computed: bool,
     /// In a table with history: its changes make none.
     pub unversioned: bool,
+    /// For varve_rebuild_prepare, of a new one: what it has is made of each row that is there
+    /// (varve_value_source), as that of a column of another type is.
+    pub converted: bool,
     /// For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
     /// of this name, or else a new one. Empty: it is a new one, whatever it is called. Columns of the table
     /// that none of these is go.
@@ -82,6 +85,18 @@ pub struct varve_index_def {
     /// For varve_redefinition_prepare: the name of the table's index that this one is. Null: it is the one of
     /// this name if that has these parts, or else a new one.
     pub was: *const c_char,
+}
+
+/// Positions of the columns whose values are made of each row that is there.
+///
+/// # Safety
+/// As for `table_def`.
+pub unsafe fn converted_in(def: &varve_table_def) -> Vec<usize> {
+    // SAFETY: the caller's promise.
+    let columns = unsafe { slice_of(def.columns, def.n_columns as usize) };
+    let converted = columns.iter().enumerate();
+    let converted = converted.filter(|(_, column)| column.converted);
+    converted.map(|(position, _)| position).collect()
 }
 
 /// The same, where `table` has the columns and indexes that were there before.
@@ -309,6 +324,7 @@ pub fn with_c_def(def: &TableDef, f: impl FnOnce(varve_table_def)) {
             nullable: column.nullable,
             computed: def.computed.contains(&position),
             unversioned: time.is_some_and(|time| time.unversioned.contains(&position)),
+            converted: false,
             was: ptr::null(),
             in_old_rows: varve_value::of(column.default.as_deref()),
         }

@@ -8,7 +8,7 @@ use varve::{Database, PreparedRedefinition, RedefinitionWaits, RowRef, TableDef,
 use crate::choice::chosen;
 use crate::collation::text;
 use crate::database::varve_db;
-use crate::definition::{redefined_as, varve_table_def};
+use crate::definition::{converted_in, redefined_as, varve_table_def};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::foreign::{foreign_key, varve_foreign_key};
@@ -44,17 +44,22 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
     out: *mut *mut varve_redefinition,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { prepare(db, txn, def, out, Database::prepare_redefinition) }
+    unsafe {
+        prepare(db, txn, def, out, |db, to, waits| {
+            db.prepare_redefinition(to, waits)
+        })
+    }
 }
 
 /// Prepares to write all rows of the table of this definition's name anew and to give it this definition,
 /// once nobody uses it; others use it then, until varve_redefinition_commit. Beside what
 /// varve_redefinition_prepare takes it may have another primary key, or one where there was none, columns
-/// that cease to take NULL, new indexes together with other columns, and new columns that are computed, or
-/// the AUTO_INCREMENT column (varve_redefinition_set_value_source); while that is counted others may only
-/// read. A consistent view that is older than the end does not read the table (VARVE_DEFINITION_CHANGED).
-/// VARVE_NULL_VALUE comes of varve_redefinition_build or varve_redefinition_commit if a row has NULL where
-/// there is to be none and the value source has nothing instead. All else is as there.
+/// that cease to take NULL, new indexes together with other columns, and new columns that are computed,
+/// converted, or the AUTO_INCREMENT column (varve_redefinition_set_value_source); while that is counted
+/// others may only read. A consistent view that is older than the end does not read the table
+/// (VARVE_DEFINITION_CHANGED). VARVE_NULL_VALUE comes of varve_redefinition_build or
+/// varve_redefinition_commit if a row has NULL where there is to be none and the value source has nothing
+/// instead. All else is as there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_rebuild_prepare(
     db: *const varve_db,
@@ -63,10 +68,12 @@ pub unsafe extern "C" fn varve_rebuild_prepare(
     out: *mut *mut varve_redefinition,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { prepare(db, txn, def, out, Database::prepare_rebuild) }
+    let converted = unsafe { converted_in(&*def) };
+    let rebuild =
+        |db: &Database, to: &TableDef, waits| db.prepare_conversion(to, &converted, waits);
+    // SAFETY: CAPI-2.
+    unsafe { prepare(db, txn, def, out, rebuild) }
 }
-
-type Prepare = fn(&Database, &TableDef, RedefinitionWaits) -> varve::Result<PreparedRedefinition>;
 
 /// # Safety
 ///
@@ -76,7 +83,7 @@ unsafe fn prepare(
     txn: *const varve_txn,
     def: *const varve_table_def,
     out: *mut *mut varve_redefinition,
-    how: Prepare,
+    how: impl FnOnce(&Database, &TableDef, RedefinitionWaits) -> varve::Result<PreparedRedefinition>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let (db, txn, def) = unsafe { (&*db, txn.as_ref(), &*def) };
@@ -123,7 +130,8 @@ pub unsafe extern "C" fn varve_redefinition_add(
     unsafe { add(db, redefinition, def, PreparedRedefinition::and_redefine) }
 }
 
-/// Another table is rebuilt, too, as varve_rebuild_prepare has it. All else is as for varve_redefinition_add.
+/// Another table is rebuilt, too, as varve_rebuild_prepare has it; VARVE_UNSUPPORTED if columns are
+/// converted. All else is as for varve_redefinition_add.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_rebuild_add(
     db: *const varve_db,
@@ -131,7 +139,24 @@ pub unsafe extern "C" fn varve_rebuild_add(
     def: *const varve_table_def,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { add(db, redefinition, def, PreparedRedefinition::and_rebuild) }
+    unsafe { add(db, redefinition, def, and_rebuild(&*def)) }
+}
+
+type AndDefine = fn(&mut PreparedRedefinition, &TableDef) -> varve::Result<()>;
+
+/// # Safety
+///
+/// CAPI-2.
+unsafe fn and_rebuild(def: &varve_table_def) -> AndDefine {
+    // SAFETY: CAPI-2.
+    match unsafe { converted_in(def) }.is_empty() {
+        true => PreparedRedefinition::and_rebuild,
+        false => |_, _| {
+            Err(varve::Error::unsupported(
+                "converting columns of several tables",
+            ))
+        },
+    }
 }
 
 /// # Safety
@@ -141,7 +166,7 @@ unsafe fn add(
     db: *const varve_db,
     redefinition: *mut varve_redefinition,
     def: *const varve_table_def,
-    how: fn(&mut PreparedRedefinition, &TableDef) -> varve::Result<()>,
+    how: AndDefine,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let (db, redefinition, def) = unsafe { (&*db, &mut *redefinition, &*def) };
@@ -161,10 +186,10 @@ unsafe fn add(
 }
 
 /// Sets whom to ask for values of columns that are new in a table that is rebuilt, and computed or counted,
-/// and for what columns have instead of NULL that cease to take it. The rows that it is shown are those of
-/// the table as it will be, with NULL in what is asked for. The AUTO_INCREMENT column is asked for once for
-/// each row, in their order, one table after the other as they were prepared. `source` is copied; what it
-/// points to stays until the redefinition is gone.
+/// and for what columns have that are converted, or cease to take NULL. Columns are converted by the row as
+/// it was; all else is asked for by the row of the table as it will be, with NULL in what is asked for. The
+/// AUTO_INCREMENT column is asked for once for each row, in their order, one table after the other as they
+/// were prepared. `source` is copied; what it points to stays until the redefinition is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_set_value_source(
     db: *const varve_db,

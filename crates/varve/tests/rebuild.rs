@@ -445,6 +445,125 @@ fn a_column_is_computed_of_a_new_number() {
     assert_eq!(found, expected);
 }
 
+/// Has a text of the first column, and what is left of the second one in a byte; refuses 13.
+struct Converting;
+
+impl ValueSource for Converting {
+    fn statement_time(&self) -> varve::Result<Vec<u8>> {
+        Err(Error::invalid("the table keeps no history"))
+    }
+
+    fn computed(&self, _: &str, _: &[Datum<'_>], _: &[usize]) -> varve::Result<DatumBuf> {
+        Err(Error::invalid("nothing is computed"))
+    }
+
+    fn converted(
+        &self,
+        table: &str,
+        row: &[Datum<'_>],
+        columns: &[usize],
+        n: u64,
+    ) -> varve::Result<DatumBuf> {
+        assert_eq!((table, columns), ("a/t", &[0, 2][..]));
+        let key = i32::from_le_bytes(row[0].unwrap().try_into().unwrap());
+        if key == 13 {
+            return Err(Error::invalid(format!("row {n} has 13")));
+        }
+        let mut out = DatumBuf::new();
+        out.push(Some(format!("{key:05}").as_bytes()));
+        out.push(row[1].map(|bytes| &bytes[..1]));
+        Ok(out)
+    }
+}
+
+/// REBUILD-1. Columns get other types, in keys, too; also in rows that come, change and go meanwhile. What is
+/// refused of one row leaves the table alone.
+#[test]
+fn columns_are_converted() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let def = TableDef::new("a/t")
+        .column("key", ColumnType::i32())
+        .nullable("n", ColumnType::u16())
+        .column("plain", ColumnType::Bytes(10))
+        .primary(&["key"])
+        .unique("by_n", &["n"]);
+    let row = |key: i64, n: Option<u64>| {
+        let n = n.map_or(Value::Null, Value::UInt);
+        vec![Value::Int(key), n, Value::Bytes(vec![key as u8; 3])]
+    };
+    let rows = [
+        row(3, Some(3)),
+        row(5, None),
+        row(7, Some(7)),
+        row(200, Some(200)),
+    ];
+    let table = filled(&db, &def, rows.into_iter());
+    let mut to = TableDef::new("a/t")
+        .column("key", ColumnType::Bytes(8))
+        .column("plain", ColumnType::Bytes(10))
+        .nullable("n", ColumnType::u8())
+        .primary(&["key"])
+        .unique("by_n", &["n"]);
+    (to.columns[0].id, to.columns[1].id, to.columns[2].id) = (40, table.def().columns[2].id, 41);
+    to.columns[0].default = Some(Vec::new());
+    let prepared = |converted: &[usize]| {
+        let waits = RedefinitionWaits::default();
+        let mut prepared = db.prepare_conversion(&to, converted, waits)?;
+        prepared.set_value_source(&(Arc::new(Converting) as Arc<dyn ValueSource>))?;
+        Ok(prepared)
+    };
+    for wrong in [&[1][..], &[0, 2, 3][..]] {
+        let refused: varve::Result<PreparedRedefinition> = prepared(wrong);
+        let refused = refused.err().unwrap();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+    }
+    let change = |key: i64, n: Option<u64>| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut trx, &row(key, n)).unwrap();
+        trx.commit().unwrap();
+    };
+    let remove = |at: usize| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let cursor = go_to(&mut trx, &table, at);
+        trx.delete(&table, &cursor).unwrap();
+        trx.commit().unwrap();
+    };
+    let mut first = prepared(&[0, 2]).unwrap();
+    first.build(&mut |_, _| {}).unwrap();
+    change(13, Some(13));
+    let refused = first.commit(&mut |_, _| {}).unwrap_err();
+    assert_eq!(refused.to_string(), "invalid argument: row 1 has 13");
+    is_sound(&db);
+    assert_eq!(all(&db).len(), 5);
+    remove(3);
+    let mut second = prepared(&[0, 2]).unwrap();
+    second.build(&mut |_, _| {}).unwrap();
+    change(-4, Some(0x104));
+    remove(1);
+    change(3, Some(0x105));
+    second.commit(&mut |_, _| {}).unwrap();
+    is_sound(&db);
+    let new = |key: &str, plain: u8, n: Option<u64>| {
+        let n = n.map_or(Value::Null, Value::UInt);
+        let bytes = |bytes: &[u8]| Value::Bytes(bytes.to_vec());
+        vec![bytes(key.as_bytes()), bytes(&[plain; 3]), n]
+    };
+    let expected = [
+        new("-0004", 252, Some(4)),
+        new("00003", 3, Some(5)),
+        new("00005", 5, None),
+        new("00007", 7, Some(7)),
+        new("00200", 200, Some(200)),
+    ];
+    assert_eq!(all(&db), expected);
+    drop(table);
+    db.close().unwrap();
+    let db = open(dir.path());
+    assert_eq!(all(&db), expected);
+    is_sound(&db);
+}
+
 /// The counter is set together with the definition, but not to less than what follows the rows. A column that
 /// is counted goes with its counter.
 #[test]

@@ -76,6 +76,13 @@ static bool twice(void *context, const char *table, const varve_value *row, cons
   return true;
 }
 
+static bool no_other(void *context, const char *table, const varve_value *row, const uint32_t *columns,
+                     uint32_t n, uint64_t row_number, varve_value *out)
+{
+  (void) context, (void) table, (void) row, (void) columns, (void) n, (void) row_number, (void) out;
+  return false;
+}
+
 static bool nothing(void *context, const char *table, uint32_t column, uint64_t row, varve_value *out)
 {
   (void) context, (void) table, (void) column, (void) row, (void) out;
@@ -91,7 +98,7 @@ static void follow_derived(const varve_txn *txn, const varve_table *parents, con
   varve_value parent[]= {number(&seven), number(&two)};
   varve_value values[]= {number(&ten), number(&one), number(&two), {(const uint8_t *) "aa", 2},
                          {(const uint8_t *) "ZZ", 2}};
-  varve_value_source source= {(void *) "bb", the_time, twice, nothing};
+  varve_value_source source= {(void *) "bb", the_time, twice, no_other, nothing};
   varve_foreign_key key= *up;
   key.on_update= VARVE_CASCADE;
   key.name= "up_doubles";

@@ -84,6 +84,7 @@ impl Definition {
             nullable: input.bool(),
             computed: input.u8().is_multiple_of(4),
             unversioned: input.u8().is_multiple_of(4),
+            converted: input.u8().is_multiple_of(8),
             was: match input.u8().is_multiple_of(4) {
                 true => name(input),
                 false => null(),

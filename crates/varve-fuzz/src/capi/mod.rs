@@ -190,6 +190,7 @@ impl Session<'_, '_> {
             nullable,
             computed: false,
             unversioned: false,
+            converted: false,
             was: null(),
             in_old_rows: varve_value::NULL,
         };
@@ -344,6 +345,21 @@ fn value_source() -> varve_value_source {
         }
         n.is_multiple_of(2)
     }
+    unsafe extern "C" fn converted(
+        _: *mut c_void,
+        _: *const c_char,
+        row: *const varve_value,
+        _: *const u32,
+        n: u32,
+        row_number: u64,
+        out: *mut varve_value,
+    ) -> bool {
+        for at in 0..n as usize {
+            // SAFETY: a row has a value at least, and there is room for as many values as there are columns.
+            unsafe { out.add(at).write(*row) };
+        }
+        !row_number.is_multiple_of(8)
+    }
     unsafe extern "C" fn instead_of_null(
         _: *mut c_void,
         _: *const c_char,
@@ -359,6 +375,7 @@ fn value_source() -> varve_value_source {
         context: null_mut(),
         statement_time: time,
         computed,
+        converted,
         instead_of_null,
     }
 }

@@ -22,9 +22,6 @@ pub struct PreparedRedefinition {
     prepared: Option<Redefinition>,
 }
 
-/// One table more is prepared.
-type Add = fn(&Ddl, &mut Redefinition, &TableDef) -> Result<()>;
-
 /// How a redefinition, an export or an import waits for locks, where it sorts, and who watches it.
 #[derive(Clone, Debug, Default)]
 pub struct RedefinitionWaits {
@@ -75,7 +72,7 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        self.prepare(to, waits, Ddl::add_redefinition)
+        self.prepare(waits, |ddl, prepared| ddl.add_redefinition(prepared, to))
     }
 
     /// Writes all rows of the table of this definition's name anew, in order, while others use it, and gives
@@ -102,14 +99,31 @@ impl Database {
         to: &TableDef,
         waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        self.prepare(to, waits, Ddl::add_rebuild)
+        self.prepare_conversion(to, &[], waits)
+    }
+
+    /// A rebuild, in which the columns at these positions of `to` have what the value source makes of each
+    /// old row ([`ValueSource::converted`]): those of a column of another type, for instance. They are new
+    /// ones for all else, with ids that no column of the table has, and defaults that they can have.
+    ///
+    /// # Errors
+    ///
+    /// Those of `rebuild_table`, and what the value source says of a row.
+    pub fn prepare_conversion(
+        &self,
+        to: &TableDef,
+        converted: &[usize],
+        waits: RedefinitionWaits,
+    ) -> Result<PreparedRedefinition> {
+        self.prepare(waits, |ddl, prepared| {
+            ddl.add_rebuild(prepared, to, converted)
+        })
     }
 
     fn prepare(
         &self,
-        to: &TableDef,
         waits: RedefinitionWaits,
-        add: Add,
+        add: impl FnOnce(&Ddl, &mut Redefinition) -> Result<()>,
     ) -> Result<PreparedRedefinition> {
         self.inner.ddl.drop_abandoned();
         let trx = self.begin_waiting(waits);
@@ -117,7 +131,7 @@ impl Database {
             inner: self.inner.clone(),
             prepared: Some(Redefinition::new(trx)),
         };
-        prepared.add(to, add)?;
+        prepared.add(add)?;
         Ok(prepared)
     }
 
@@ -171,18 +185,18 @@ impl PreparedRedefinition {
     /// `Invalid`: the table is among them already. The end is refused with `Unsupported` if one of several
     /// tables has foreign keys, or is referred to.
     pub fn and_redefine(&mut self, to: &TableDef) -> Result<()> {
-        self.add(to, Ddl::add_redefinition)
+        self.add(|ddl, prepared| ddl.add_redefinition(prepared, to))
     }
 
     /// Another table is rebuilt, too, as `Database::rebuild_table` does it. All else is as for
     /// [`and_redefine`](Self::and_redefine).
     pub fn and_rebuild(&mut self, to: &TableDef) -> Result<()> {
-        self.add(to, Ddl::add_rebuild)
+        self.add(|ddl, prepared| ddl.add_rebuild(prepared, to, &[]))
     }
 
-    fn add(&mut self, to: &TableDef, add: Add) -> Result<()> {
+    fn add(&mut self, add: impl FnOnce(&Ddl, &mut Redefinition) -> Result<()>) -> Result<()> {
         let ddl = &self.inner.ddl;
-        let added = add(ddl, ready(&mut self.prepared)?, to);
+        let added = add(ddl, ready(&mut self.prepared)?);
         if added.is_err() {
             // One of the tables may be ready by half.
             self.prepared
@@ -229,9 +243,9 @@ impl PreparedRedefinition {
         self.inner.ddl.set_counter(prepared, next)
     }
 
-    /// Whom to ask for values of computed columns that are new, and of a new AUTO_INCREMENT column, which
-    /// are refused without one when rows are written, and for what columns have instead of NULL that cease to
-    /// take it.
+    /// Whom to ask for values of computed columns that are new, of a new AUTO_INCREMENT column and of those
+    /// that are converted, all of which are refused without one when rows are written; and for what columns
+    /// have instead of NULL that cease to take it.
     pub fn set_value_source(&mut self, values: &Arc<dyn ValueSource>) -> Result<()> {
         ready(&mut self.prepared)?.set_value_source(values);
         Ok(())

@@ -32,9 +32,15 @@ fn number_of(name: &str) -> Option<u64> {
 
 impl Ddl {
     /// Prepares to give the table of this definition's name what `TableDef::rebuilt` takes of it, once nobody
-    /// uses it, together with those that are prepared. Others may go on then, until the end. After an error
-    /// there is nothing to do but to abandon all.
-    pub fn add_rebuild(&self, prepared: &mut Redefinition, to: &TableDef) -> Result<()> {
+    /// uses it, together with those that are prepared. Others may go on then, until the end. Columns at these
+    /// positions, which are new ones, have what is made of the old row. After an error there is nothing to do
+    /// but to abandon all.
+    pub fn add_rebuild(
+        &self,
+        prepared: &mut Redefinition,
+        to: &TableDef,
+        converted: &[usize],
+    ) -> Result<()> {
         self.core.check_writable()?;
         let table = self.core.tables.get(&to.name)?;
         prepared.check_is_new(&table)?;
@@ -50,11 +56,13 @@ impl Ddl {
         // Their columns may get other names.
         change.update_foreign_keys();
         let rebuilt = self.make_rebuilt(&change.table, &change.def)?;
-        let new = NewTable::new(rebuilt.clone(), &change.def, &change.table.def);
-        change.build = Some(self.start(trx, &change.table, Product::Table(new)));
-        change.rebuilt = Some(rebuilt);
+        change.rebuilt = Some(rebuilt.clone());
+        let new = NewTable::new(rebuilt, &change.def, &change.table.def, converted);
+        let product = new.map(Product::Table);
+        let build = product.map(|product| self.start(trx, &change.table, product));
+        let begun = build.map(|build| change.build = Some(build));
         changes.push(change);
-        Ok(())
+        begun
     }
 
     /// Makes the table that is to be filled, with its file where the old one's is.

@@ -6,8 +6,8 @@
 //! does not matter who wrote its rows, nor since when they are there.
 //!
 //! - **REBUILD-1** Between rounds the new table has a row for each that `Build::seen`'s view sees, with the
-//!   same values in the columns that both have and what the new table's definition says in new ones, and no
-//!   other row.
+//!   same values in the columns that both have, and in new ones what the new table's definition says, or what
+//!   the value source makes of the row; and no other row.
 //!
 //! A round is one transaction that inserts, updates and deletes as users do, with undo, since what is
 //! changed may be long values, any index and the clustered key, and is little beside the table. Rows may
@@ -15,9 +15,10 @@
 //! indexes stay; all others are deleted first and inserted again when no old one is left: what is a
 //! duplicate then (BUILD-1), some view would see.
 //!
-//! Values of a column that is computed, and new, are asked for, and what a column has instead of NULL that
-//! ceases to take it; of a row that is gone, too: its place in the new table may depend on them. A new
-//! AUTO_INCREMENT column is asked for, too, once for each row in its order:
+//! What the old row does not have is asked for: first what a column of another type has, which is made of the
+//! old row; then what one has instead of NULL that ceases to take it; then what a new column has that is
+//! computed. It is asked for of a row that is gone, too: its place in the new table may depend on it. A new
+//! AUTO_INCREMENT column is asked for once for each row, in their order:
 //!
 //! - **REBUILD-3** Nobody changes rows while they are counted: the table is locked in shared mode meanwhile.
 //!
@@ -47,6 +48,8 @@ enum Source {
     Value(Option<Vec<u8>>),
     /// It is new, and computed of the others, or counted.
     Asked,
+    /// It is new, and made of the old row.
+    Converted,
 }
 
 /// A table that gets another one's rows.
@@ -54,10 +57,12 @@ pub struct NewTable {
     pub(super) table: Arc<OpenTable>,
     /// By column.
     sources: Vec<Source>,
+    /// Those that are made of the old row.
+    converted: Vec<usize>,
     /// Those that are asked for.
     asked: Vec<usize>,
-    /// These, and what is computed of columns that may have been NULL.
-    asked_without_null: Vec<usize>,
+    /// These, and what is computed of columns that may have been NULL, or something else.
+    asked_anew: Vec<usize>,
     /// The new column that is counted.
     counted: Option<usize>,
 }
@@ -71,6 +76,7 @@ struct Asking<'a> {
 /// The answers, of one row.
 #[derive(Default)]
 struct Answers {
+    converted: DatumBuf,
     instead_of_null: DatumBuf,
     computed: DatumBuf,
 }
@@ -82,20 +88,58 @@ fn null_value(column: &ColumnDef, n: u64) -> Error {
     }
 }
 
+/// Gives the row these values in columns at these positions.
+fn fill_in<'a>(
+    row: &mut [Datum<'a>],
+    columns: &[usize],
+    values: &'a DatumBuf,
+    def: &TableDef,
+    n: u64,
+) -> Result<()> {
+    if values.len() != columns.len() {
+        return Err(Error::invalid(format!(
+            "{} values for {} columns of table {}",
+            values.len(),
+            columns.len(),
+            def.name
+        )));
+    }
+    for (&at, value) in columns.iter().zip(values.datums()) {
+        if value.is_none() && !def.columns[at].nullable {
+            return Err(null_value(&def.columns[at], n));
+        }
+        row[at] = value;
+    }
+    Ok(())
+}
+
 impl NewTable {
     /// `table` is empty and has the columns of `def`, which says by their ids which ones are those of `old`,
-    /// and what others have in its rows.
-    pub fn new(table: Arc<OpenTable>, def: &TableDef, old: &TableDef) -> NewTable {
-        let source = |(at, column): (usize, &ColumnDef)| match old
-            .columns
-            .iter()
-            .position(|own| own.id == column.id)
-        {
-            Some(at) => Source::Column(at),
-            None if def.computed.contains(&at) || def.auto_increment == Some(at) => Source::Asked,
-            None => Source::Value(column.default.clone()),
+    /// and what others have in its rows, but for those at the positions in `converted`.
+    pub fn new(
+        table: Arc<OpenTable>,
+        def: &TableDef,
+        old: &TableDef,
+        converted: &[usize],
+    ) -> Result<NewTable> {
+        let source = |(at, column): (usize, &ColumnDef)| {
+            let own = old.columns.iter().position(|own| own.id == column.id);
+            match own {
+                Some(at) => Source::Column(at),
+                None if converted.contains(&at) => Source::Converted,
+                None if def.computed.contains(&at) => Source::Asked,
+                None if def.auto_increment == Some(at) => Source::Asked,
+                None => Source::Value(column.default.clone()),
+            }
         };
         let sources: Vec<_> = def.columns.iter().enumerate().map(source).collect();
+        let is_converted = |at: &usize| matches!(sources.get(*at), Some(Source::Converted));
+        if let Some(at) = converted.iter().find(|at| !is_converted(at)) {
+            return Err(Error::invalid(format!(
+                "column {at} of table {} is to be converted, and is not a new one",
+                old.name
+            )));
+        }
         let is_asked = |at: &usize| matches!(sources[*at], Source::Asked);
         // What is counted comes first: others may be computed of it.
         let counted = def.auto_increment.filter(is_asked);
@@ -103,14 +147,15 @@ impl NewTable {
         let asked = counted.into_iter().chain(computed.filter(is_asked));
         let asked = asked.collect();
         let computed = def.computed.iter().copied();
-        let asked_without_null = counted.into_iter().chain(computed).collect();
-        NewTable {
+        let asked_anew = counted.into_iter().chain(computed).collect();
+        Ok(NewTable {
             table,
-            sources,
+            converted: converted.to_vec(),
             asked,
-            asked_without_null,
+            asked_anew,
             counted,
-        }
+            sources,
+        })
     }
 
     /// How others may use the old table meanwhile (REBUILD-3).
@@ -122,7 +167,7 @@ impl NewTable {
     }
 
     fn asking<'a>(&self, trx: &Transaction, old: &'a OpenTable) -> Result<Asking<'a>> {
-        let source = match self.asked.is_empty() {
+        let source = match self.asked.is_empty() && self.converted.is_empty() {
             true => trx.values(),
             false => Some(trx.value_source(old)?),
         };
@@ -140,16 +185,22 @@ impl NewTable {
     ) -> Result<Vec<Datum<'a>>> {
         let Asking { source, old } = asking;
         let Answers {
+            converted,
             instead_of_null,
             computed,
         } = answers;
         let value = |source: &'a Source| match source {
             Source::Column(at) => row.get(*at),
             Source::Value(value) => value.as_deref(),
-            Source::Asked => None,
+            Source::Asked | Source::Converted => None,
         };
         let mut values: Vec<Datum<'a>> = self.sources.iter().map(value).collect();
         let def = &self.table.def;
+        if let Some(source) = source.as_ref().filter(|_| !self.converted.is_empty()) {
+            let row: Vec<Datum<'_>> = (0..row.len()).map(|column| row.get(column)).collect();
+            *converted = source.converted(&old.def.name, &row, &self.converted, n)?;
+            fill_in(&mut values, &self.converted, converted, def, n)?;
+        }
         let mut missing = Vec::new();
         for (at, column) in def.columns.iter().enumerate() {
             if values[at].is_some() || column.nullable || self.asked.contains(&at) {
@@ -160,22 +211,17 @@ impl NewTable {
             instead_of_null.push(Some(&value.ok_or_else(|| null_value(column, n))?));
             missing.push(at);
         }
-        // What was computed of NULL is something else now.
-        let to_compute = match missing.is_empty() {
+        // What was computed of NULL, or of another type, is something else now.
+        let to_compute = match missing.is_empty() && self.converted.is_empty() {
             true => &self.asked,
-            false => &self.asked_without_null,
+            false => &self.asked_anew,
         };
         for (at, value) in missing.into_iter().zip(instead_of_null.datums()) {
             values[at] = value;
         }
         if let Some(source) = source.as_ref().filter(|_| !to_compute.is_empty()) {
             *computed = computed_of(&**source, old, &values, to_compute)?;
-            for (&at, value) in to_compute.iter().zip(computed.datums()) {
-                if value.is_none() && !def.columns[at].nullable {
-                    return Err(null_value(&def.columns[at], n));
-                }
-                values[at] = value;
-            }
+            fill_in(&mut values, to_compute, computed, def, n)?;
         }
         Ok(values)
     }
