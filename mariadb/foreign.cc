@@ -494,27 +494,62 @@ std::string Told_key::id() const
   return schema_of(child) + '/' + name;
 }
 
-static std::vector<Told_key> told(decltype(varve_table_foreign_keys) *about, const varve_table *table)
+// Fills in what the engine tells of. False: it could not tell of all.
+static bool told(decltype(varve_table_foreign_keys) *about, const varve_table *table,
+                 std::vector<Told_key> *keys)
 {
-  std::vector<Told_key> keys;
+  keys->clear();
   // TRUNCATE may have left its handler without a table.
   if (!table)
-    return keys;
-  about(table, [](void *to, const varve_foreign_key *key) {
+    return true;
+  const varve_code code= about(table, [](void *to, const varve_foreign_key *key) {
     static_cast<std::vector<Told_key> *>(to)->emplace_back(*key);
-  }, &keys);
-  std::sort(keys.begin(), keys.end(), [](const Told_key &a, const Told_key &b) { return a.id() < b.id(); });
-  return keys;
+  }, keys);
+  std::sort(keys->begin(), keys->end(), [](const Told_key &a, const Told_key &b) { return a.id() < b.id(); });
+  return !code;
 }
 
 std::vector<Told_key> foreign_keys_of(const varve_table *table)
 {
-  return told(varve_table_foreign_keys, table);
+  std::vector<Told_key> keys;
+  told(varve_table_foreign_keys, table, &keys);
+  return keys;
 }
 
 std::vector<Told_key> foreign_keys_to(const varve_table *table)
 {
-  return told(varve_table_referencing, table);
+  std::vector<Told_key> keys;
+  told(varve_table_referencing, table, &keys);
+  return keys;
+}
+
+Named_key::Named_key(const Told_key &key)
+  : key(key), child_schema(user_name(schema_of(key.child))), child(user_name(table_of(key.child))),
+    parent_schema(user_name(schema_of(key.parent))), parent(user_name(table_of(key.parent)))
+{
+}
+
+static bool changes_rows(varve_referential_action action)
+{
+  return action == VARVE_CASCADE || action == VARVE_SET_NULL;
+}
+
+void Foreign_ends::follow(const varve_table *table)
+{
+  // Before the engine is asked: it may change meanwhile.
+  const uint64_t now= varve_db_foreign_keys_changed(db);
+  if (table == m_table && now == m_as_of)
+    return;
+  std::vector<Told_key> own, children;
+  const bool is_all= told(varve_table_foreign_keys, table, &own) &&
+                     told(varve_table_referencing, table, &children);
+  m_own= std::vector<Named_key>(own.begin(), own.end());
+  m_children= std::vector<Named_key>(children.begin(), children.end());
+  m_is_updated_by_deletions= std::any_of(own.begin(), own.end(), [](const Told_key &key) {
+    return key.on_delete == VARVE_SET_NULL || changes_rows(key.on_update);
+  });
+  m_table= is_all ? table : nullptr;
+  m_as_of= now;
 }
 
 static std::string list(THD *thd, const std::vector<std::string> &columns)
@@ -630,51 +665,40 @@ static enum_fk_option server_option(varve_referential_action action)
   return FK_OPTION_RESTRICT;
 }
 
-static int tell(THD *thd, const std::vector<Told_key> &keys, List<FOREIGN_KEY_INFO> *to)
+static void tell(THD *thd, const Named_key &named, varve_referential_action on_delete,
+                 List<FOREIGN_KEY_INFO> *to)
 {
-  for (const Told_key &key : keys)
+  const Told_key &key= named.key;
+  FOREIGN_KEY_INFO info;
+  info.foreign_id= for_statement(thd, key.name);
+  info.foreign_db= for_statement(thd, named.child_schema);
+  info.foreign_table= for_statement(thd, named.child);
+  info.referenced_db= for_statement(thd, named.parent_schema);
+  info.referenced_table= for_statement(thd, named.parent);
+  info.referenced_key_name= key.has_parent ? for_statement(thd, key.parent_index) : nullptr;
+  info.delete_method= server_option(on_delete);
+  info.update_method= server_option(key.on_update);
+  const uint n= uint(key.columns.size());
+  for (uint i= 0; i < n; i++)
   {
-    FOREIGN_KEY_INFO info;
-    info.foreign_id= for_statement(thd, key.name);
-    info.foreign_db= for_statement(thd, user_name(schema_of(key.child)));
-    info.foreign_table= for_statement(thd, user_name(table_of(key.child)));
-    info.referenced_db= for_statement(thd, user_name(schema_of(key.parent)));
-    info.referenced_table= for_statement(thd, user_name(table_of(key.parent)));
-    info.referenced_key_name= key.has_parent ? for_statement(thd, key.parent_index) : nullptr;
-    info.delete_method= server_option(key.on_delete);
-    info.update_method= server_option(key.on_update);
-    const uint n= uint(key.columns.size());
-    for (uint i= 0; i < n; i++)
-    {
-      info.foreign_fields.push_back(for_statement(thd, key.columns[i]));
-      info.referenced_fields.push_back(for_statement(thd, key.parent_columns[i]));
-      if (key.nullable[i])
-        info.set_nullable(thd, false, i, n);
-      if (key.parent_nullable[i])
-        info.set_nullable(thd, true, i, n);
-    }
-    to->push_back(static_cast<FOREIGN_KEY_INFO *>(thd_memdup(thd, &info, sizeof info)));
+    info.foreign_fields.push_back(for_statement(thd, key.columns[i]));
+    info.referenced_fields.push_back(for_statement(thd, key.parent_columns[i]));
+    if (key.nullable[i])
+      info.set_nullable(thd, false, i, n);
+    if (key.parent_nullable[i])
+      info.set_nullable(thd, true, i, n);
   }
-  return 0;
+  to->push_back(static_cast<FOREIGN_KEY_INFO *>(thd_memdup(thd, &info, sizeof info)));
 }
 
 int ha_varve::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
 {
-  return m_table ? tell(thd, foreign_keys_of(m_table), keys) : 0;
-}
-
-static bool changes_rows(varve_referential_action action)
-{
-  return action == VARVE_CASCADE || action == VARVE_SET_NULL;
-}
-
-// Whether the deletion of rows elsewhere may update rows of the table that has these foreign keys: by SET
-// NULL, or because its parent is updated by such a deletion.
-static bool is_updated_by_deletions(const std::vector<Told_key> &keys)
-{
-  return std::any_of(keys.begin(), keys.end(), [](const Told_key &key) {
-    return key.on_delete == VARVE_SET_NULL || changes_rows(key.on_update);
-  });
+  if (!m_table)
+    return 0;
+  m_foreign.follow(m_table);
+  for (const Named_key &own : m_foreign.own())
+    tell(thd, own, own.key.on_delete, keys);
+  return 0;
 }
 
 // The server opens the children whose rows its statement changes, and then asks these for their children as
@@ -685,14 +709,16 @@ int ha_varve::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys
 {
   if (!m_table)
     return 0;
-  std::vector<Told_key> told= foreign_keys_to(m_table);
+  m_foreign.follow(m_table);
   const TABLE_LIST *const use= table->pos_in_table_list;
-  if (use && use->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
-      is_updated_by_deletions(foreign_keys_of(m_table)))
-    for (Told_key &key : told)
-      if (!changes_rows(key.on_delete))
-        key.on_delete= key.on_update;
-  return tell(thd, told, keys);
+  const bool may_be_updated= use && use->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
+                             m_foreign.is_updated_by_deletions();
+  for (const Named_key &child : m_foreign.children())
+  {
+    const varve_referential_action on_delete= child.key.on_delete;
+    tell(thd, child, may_be_updated && !changes_rows(on_delete) ? child.key.on_update : on_delete, keys);
+  }
+  return 0;
 }
 
 bool ha_varve::referenced_by_foreign_key() const noexcept

@@ -95,6 +95,37 @@ struct Told_key
 // A table's foreign keys, in InnoDB's order: that of the constraints' names.
 std::vector<Told_key> foreign_keys_of(const varve_table *table);
 
+// A foreign key with the names of its tables that users know.
+struct Named_key
+{
+  explicit Named_key(const Told_key &key);
+
+  Told_key key;
+  std::string child_schema, child, parent_schema, parent;
+};
+
+// What the server asks of a table's foreign keys for each of its statements. It is asked of the engine again
+// only if that may say something else.
+class Foreign_ends
+{
+public:
+  // The table is this one from now on.
+  void follow(const varve_table *table);
+
+  const std::vector<Named_key> &own() const { return m_own; }
+  const std::vector<Named_key> &children() const { return m_children; }
+  // The deletion of rows elsewhere may update the table's: by SET NULL, or because its parent is updated by
+  // such a deletion.
+  bool is_updated_by_deletions() const { return m_is_updated_by_deletions; }
+
+private:
+  const varve_table *m_table= nullptr;
+  // What the engine's count of changes was.
+  uint64_t m_as_of= 0;
+  std::vector<Named_key> m_own, m_children;
+  bool m_is_updated_by_deletions= false;
+};
+
 // Names of those that a statement drops.
 std::vector<std::string> foreign_keys_dropped(const Alter_inplace_info *alter);
 // Whether these are all the table's.

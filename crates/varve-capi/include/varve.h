@@ -1305,6 +1305,10 @@ enum varve_code varve_table_foreign_keys(const struct varve_table *table, varve_
 // The same with those that refer to the table, its own among them.
 enum varve_code varve_table_referencing(const struct varve_table *table, varve_foreign_key_fn each, void *context);
 
+// A number that is another one as soon as varve_table_foreign_keys or varve_table_referencing may say
+// something else of any table, and now and then without that. Costs next to nothing.
+uint64_t varve_db_foreign_keys_changed(const struct varve_db *db);
+
 // Whether a foreign key refers to the table. Costs next to nothing.
 bool varve_table_is_referenced(const struct varve_table *table);
 

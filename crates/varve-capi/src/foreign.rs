@@ -8,6 +8,7 @@ use varve::{Database, ForeignKey, ForeignKeyChecks, Reference, ReferentialAction
 
 use crate::choice::{choice, chosen};
 use crate::collation::{c_text, text};
+use crate::database::varve_db;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::table::varve_table;
@@ -253,6 +254,14 @@ pub unsafe extern "C" fn varve_table_referencing(
 ) -> varve_code {
     // SAFETY: CAPI-2.
     unsafe { tell_keys(table, each, context, Database::referencing) }
+}
+
+/// A number that is another one as soon as varve_table_foreign_keys or varve_table_referencing may say
+/// something else of any table, and now and then without that. Costs next to nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_foreign_keys_changed(db: *const varve_db) -> u64 {
+    // SAFETY: CAPI-2.
+    unsafe { &*db }.0.foreign_keys_changed()
 }
 
 /// Whether a foreign key refers to the table. Costs next to nothing.

@@ -14,7 +14,7 @@ mod small;
 use varve::internals::base::Sabotage;
 use varve::{
     ColumnType, Database, Error, ForeignKey, IndexDef, Isolation, KeyMatch, KeyPart, LockMode,
-    Options, ReferentialAction, Result, TableDef, Transaction, Value, values,
+    Options, RedefinitionWaits, ReferentialAction, Result, TableDef, Transaction, Value, values,
 };
 
 use ReferentialAction::{Cascade, NoAction, Restrict, SetNull};
@@ -393,4 +393,66 @@ fn a_row_becomes_its_own_parent() {
     trx.commit().unwrap();
     let report = db.check_table(&table).unwrap();
     assert_eq!((report.errors.len(), report.rows), (0, 1));
+}
+
+/// TAB-4. The count of changes is another one once anything is another that is told of foreign keys; and it
+/// stays while rows are changed.
+#[test]
+fn changes_of_foreign_keys_are_counted() {
+    let f = family(NoAction, NoAction);
+    let def = f.children.def().clone();
+    drop(f.children);
+    let db = &f.db;
+    let mut told: Option<(u64, String)> = None;
+    let mut look = || {
+        // As a cache has it: first the number, then what it stands for.
+        let changed = db.foreign_keys_changed();
+        let mut now = String::new();
+        for name in ["a/parents", "a/children", "a/others"] {
+            if let Ok(table) = db.table(name) {
+                let (own, to) = (db.foreign_keys(&table), db.referencing(&table));
+                now += &format!("{name}: {:?}, {:?}\n", own.unwrap(), to.unwrap());
+            }
+        }
+        let before = told.replace((changed, now.clone()));
+        if let Some((then, before)) = before {
+            assert!(then != changed || before == now, "{before}\nnow\n{now}");
+        }
+        changed
+    };
+    look();
+    let still = look();
+    let children = db.table("a/children").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    child(&mut trx, &children, 40, Some(1)).unwrap();
+    trx.commit().unwrap();
+    drop(children);
+    assert_eq!(look(), still);
+    let mut others = def.clone();
+    others.name = "a/others".into();
+    others.foreign_keys[0].name = "of_others".into();
+    db.create_table(&others).unwrap();
+    look();
+    let mut renamed = def.clone();
+    renamed.columns[1].name = "mother".into();
+    for key in &mut renamed.foreign_keys {
+        key.columns = vec!["mother".into()];
+    }
+    for index in [&def, &renamed] {
+        db.redefine_table(index).unwrap();
+        look();
+    }
+    db.rename_table("a/others", "a/orphans").unwrap();
+    look();
+    db.rename_table("a/orphans", "a/others").unwrap();
+    look();
+    let waits = RedefinitionWaits::default();
+    let mut prepared = db.prepare_redefinition(&renamed, waits).unwrap();
+    let name = def.foreign_keys[0].name.clone();
+    prepared.drop_foreign_key(&name).unwrap();
+    prepared.commit(&mut |_, _| {}).unwrap();
+    look();
+    db.drop_table("a/others").unwrap();
+    assert_ne!(look(), still);
+    assert!(!f.parents.is_referenced());
 }

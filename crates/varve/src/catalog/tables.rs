@@ -18,14 +18,18 @@
 //!   other reference than the maps', knows that no thread can take one from there. A link of a foreign key
 //!   may still become one (`links`): so the handle is marked as dropped first, and references are counted
 //!   then; who follows a link does it the other way round, and looks the name up again if he finds the mark.
+//! - **TAB-4** The count of changes is raised behind each change of the maps, or of the links of tables in
+//!   them, before others see it. So who reads the count, and then what tables say of each other, knows that
+//!   they say so as long as the count is the same.
 //!
 //! No file is read or written under the lock of the maps.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use crate::base::{Error, Result, SpaceId, TableId};
 
@@ -248,6 +252,35 @@ pub struct Tables {
     /// that is taken for another one costs an open at most.
     clock: AtomicU64,
     opened: AtomicU64,
+    /// TAB-4.
+    changes: AtomicU64,
+}
+
+/// The maps, while they are changed (TAB-4).
+struct Changing<'a> {
+    maps: RwLockWriteGuard<'a, Maps>,
+    changes: &'a AtomicU64,
+}
+
+impl Deref for Changing<'_> {
+    type Target = Maps;
+
+    fn deref(&self) -> &Maps {
+        &self.maps
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Maps {
+        &mut self.maps
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        // Release: who sees the count sees the change.
+        self.changes.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// The right to open tables of some names, or to change their definitions, until dropped (TAB-1, TAB-2).
@@ -276,7 +309,7 @@ impl Tables {
 
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
-        let mut maps = self.maps.write();
+        let mut maps = self.change();
         maps.too_many = 0;
         let gone = maps.evict(limit);
         drop(maps);
@@ -291,6 +324,19 @@ impl Tables {
     fn source(&self) -> Result<&dyn Source> {
         let source = self.source.get().map(|source| &**source);
         source.ok_or_else(|| Error::invalid("definitions are not known yet"))
+    }
+
+    fn change(&self) -> Changing<'_> {
+        Changing {
+            maps: self.maps.write(),
+            changes: &self.changes,
+        }
+    }
+
+    /// How often the tables that are open, or what they refer to, have changed (TAB-4).
+    pub fn changes(&self) -> u64 {
+        // Acquire: pairs with the count's increment.
+        self.changes.load(Ordering::Acquire)
     }
 
     /// How many tables are open, and how many were opened so far.
@@ -380,7 +426,7 @@ impl Tables {
         self.opened.fetch_add(1, Ordering::Relaxed);
         table.used_at(self.clock.fetch_add(1, Ordering::Relaxed) + 1);
         let table = Arc::new(table);
-        let mut maps = self.maps.write();
+        let mut maps = self.change();
         maps.insert(table.clone());
         let gone = maps.evict(self.limit.load(Ordering::Relaxed));
         drop(maps);
@@ -479,19 +525,19 @@ impl Tables {
 
     /// Adds a table that is found by id only: the system table.
     pub fn add_hidden(&self, table: Arc<OpenTable>) {
-        self.maps.write().by_id.insert(table.id(), table);
+        self.change().by_id.insert(table.id(), table);
     }
 
     /// Remembers why a table can't be used.
     pub fn add_broken(&self, name: String, broken: BrokenTable) {
-        self.maps.write().broken.insert(name, broken);
+        self.change().broken.insert(name, broken);
     }
 
     /// A table that was opened turns out to be damaged. Statements that have it open can't go on.
     pub fn mark_broken(&self, table: &OpenTable, why: Error) {
         let def = Some(table.definition());
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });
-        self.maps.write().remove(table);
+        self.change().remove(table);
         table.set_dropped(true);
     }
 
@@ -523,7 +569,7 @@ impl Tables {
     }
 
     pub fn remove_broken(&self, name: &str) {
-        self.maps.write().broken.remove(name);
+        self.change().broken.remove(name);
     }
 
     /// The table was found not to be usable.
@@ -546,7 +592,7 @@ impl Tables {
 
     /// Takes a table out; its handle stays usable as long as it is held.
     pub fn remove(&self, table: &OpenTable) {
-        self.maps.write().remove(table);
+        self.change().remove(table);
     }
 
     /// Puts the table that is called `to` in the place of `old` in one step. If it has another name, or its
@@ -584,7 +630,7 @@ impl Tables {
     ) -> Result<()> {
         let new = new.and_then(|new| self.set_children(&new).map(|()| new));
         let from = &old.def.name;
-        let mut maps = self.maps.write();
+        let mut maps = self.change();
         maps.remove(old);
         made.into_iter().for_each(|made| maps.remove(made));
         if let Some(columns) = columns {
