@@ -1,4 +1,5 @@
-// autoinc.cc: values of the AUTO_INCREMENT counter, drawn and used up as InnoDB does (docs/isolation.md).
+// autoinc.cc: values of the AUTO_INCREMENT counter, drawn and used up as InnoDB does (docs/isolation.md), and
+// those of a column that is new.
 
 #include "ha_varve.h"
 

@@ -94,12 +94,17 @@ bool Computer::begin(TABLE *old, TABLE *form, const Alter_inplace_info *alter)
   m_replaces_null= replaces_null(alter);
   if (!m_plan.build(form) || !m_old_plan.build(old))
     return false;
+  std::vector<my_bitmap_map> words(bitmap_buffer_size(old->s->fields) / sizeof(my_bitmap_map));
+  MY_BITMAP converted;
+  my_bitmap_init(&converted, words.data(), old->s->fields);
   for (Field **at= form->field; *at; at++)
     if (const Field *from= converted_from(alter, *at))
     {
       m_conversions.emplace_back();
       m_conversions.back().set(*at, old->field[from->field_index], false);
+      bitmap_set_bit(&converted, from->field_index);
     }
+  m_converted.choose(m_old_plan, &converted);
   if (!m_conversions.empty())
   {
     old->use_all_columns();
@@ -157,7 +162,7 @@ bool Computer::convert(void *computer, const char *, const varve_value *row, con
   if (!row_number)
     thd->push_internal_handler(&quiet);
   thd->get_stmt_da()->reset_current_row_for_warning(int(row_number));
-  self->m_old_plan.to_record(row, self->m_old->record[0]);
+  self->m_converted.to_record(row, self->m_old->record[0]);
   for (Copy_field &conversion : self->m_conversions)
     conversion.do_copy(&conversion);
   if (!row_number)

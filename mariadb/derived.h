@@ -48,7 +48,8 @@ private:
   TABLE *m_form= nullptr;
   bool m_is_strict= false;
   Row_plan m_old_plan;
-  // From the old table's record buffer to the new one's.
+  // From the old table's record buffer to the new one's: what goes there, and on.
+  Wanted_columns m_converted;
   std::deque<Copy_field> m_conversions;
   Field *m_counted= nullptr;
   Numbers m_numbers;

@@ -529,27 +529,18 @@ Named_key::Named_key(const Told_key &key)
 {
 }
 
-static bool changes_rows(varve_referential_action action)
-{
-  return action == VARVE_CASCADE || action == VARVE_SET_NULL;
-}
-
-void Foreign_ends::follow(const varve_table *table)
+const std::vector<Named_key> &Kept_keys::of(const varve_table *table,
+                                            decltype(varve_table_foreign_keys) *about)
 {
   // Before the engine is asked: it may change meanwhile.
   const uint64_t now= varve_db_foreign_keys_changed(db);
   if (table == m_table && now == m_as_of)
-    return;
-  std::vector<Told_key> own, children;
-  const bool is_all= told(varve_table_foreign_keys, table, &own) &&
-                     told(varve_table_referencing, table, &children);
-  m_own= std::vector<Named_key>(own.begin(), own.end());
-  m_children= std::vector<Named_key>(children.begin(), children.end());
-  m_is_updated_by_deletions= std::any_of(own.begin(), own.end(), [](const Told_key &key) {
-    return key.on_delete == VARVE_SET_NULL || changes_rows(key.on_update);
-  });
-  m_table= is_all ? table : nullptr;
+    return m_keys;
+  std::vector<Told_key> keys;
+  m_table= told(about, table, &keys) ? table : nullptr;
   m_as_of= now;
+  m_keys= std::vector<Named_key>(keys.begin(), keys.end());
+  return m_keys;
 }
 
 static std::string list(THD *thd, const std::vector<std::string> &columns)
@@ -695,10 +686,23 @@ int ha_varve::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
 {
   if (!m_table)
     return 0;
-  m_foreign.follow(m_table);
-  for (const Named_key &own : m_foreign.own())
+  for (const Named_key &own : m_own_keys.of(m_table, varve_table_foreign_keys))
     tell(thd, own, own.key.on_delete, keys);
   return 0;
+}
+
+static bool changes_rows(varve_referential_action action)
+{
+  return action == VARVE_CASCADE || action == VARVE_SET_NULL;
+}
+
+// Whether the deletion of rows elsewhere may update rows of the table that has these foreign keys: by SET
+// NULL, or because its parent is updated by such a deletion.
+static bool is_updated_by_deletions(const std::vector<Named_key> &keys)
+{
+  return std::any_of(keys.begin(), keys.end(), [](const Named_key &named) {
+    return named.key.on_delete == VARVE_SET_NULL || changes_rows(named.key.on_update);
+  });
 }
 
 // The server opens the children whose rows its statement changes, and then asks these for their children as
@@ -709,11 +713,10 @@ int ha_varve::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys
 {
   if (!m_table)
     return 0;
-  m_foreign.follow(m_table);
   const TABLE_LIST *const use= table->pos_in_table_list;
   const bool may_be_updated= use && use->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
-                             m_foreign.is_updated_by_deletions();
-  for (const Named_key &child : m_foreign.children())
+                             is_updated_by_deletions(m_own_keys.of(m_table, varve_table_foreign_keys));
+  for (const Named_key &child : m_child_keys.of(m_table, varve_table_referencing))
   {
     const varve_referential_action on_delete= child.key.on_delete;
     tell(thd, child, may_be_updated && !changes_rows(on_delete) ? child.key.on_update : on_delete, keys);

@@ -104,26 +104,22 @@ struct Named_key
   std::string child_schema, child, parent_schema, parent;
 };
 
-// What the server asks of a table's foreign keys for each of its statements. It is asked of the engine again
-// only if that may say something else.
-class Foreign_ends
+// What the engine tells of a table's foreign keys, which the server asks for with each of its statements. The
+// engine is asked again only if it may say something else.
+class Kept_keys
 {
 public:
-  // The table is this one from now on.
-  void follow(const varve_table *table);
-
-  const std::vector<Named_key> &own() const { return m_own; }
-  const std::vector<Named_key> &children() const { return m_children; }
-  // The deletion of rows elsewhere may update the table's: by SET NULL, or because its parent is updated by
-  // such a deletion.
-  bool is_updated_by_deletions() const { return m_is_updated_by_deletions; }
+  // `about` is the same one each time.
+  const std::vector<Named_key> &of(const varve_table *table, decltype(varve_table_foreign_keys) *about);
+  // The table is closed.
+  void forget() { m_table= nullptr; }
 
 private:
+  // Null: nothing is known.
   const varve_table *m_table= nullptr;
   // What the engine's count of changes was.
   uint64_t m_as_of= 0;
-  std::vector<Named_key> m_own, m_children;
-  bool m_is_updated_by_deletions= false;
+  std::vector<Named_key> m_keys;
 };
 
 // Names of those that a statement drops.

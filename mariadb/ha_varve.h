@@ -252,7 +252,7 @@ private:
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;
   varve_table *m_table;
-  varve_plugin::Foreign_ends m_foreign;
+  varve_plugin::Kept_keys m_own_keys, m_child_keys;
   // It was opened while it had no rows (import.cc); or, to be discarded or imported, while it could not be
   // used.
   bool m_is_discarded= false, m_is_unusable= false;

@@ -333,6 +333,11 @@ impl Tables {
         }
     }
 
+    /// What tables say of each other has changed without a change of those that are open.
+    pub fn note_change(&self) {
+        drop(self.change());
+    }
+
     /// How often the tables that are open, or what they refer to, have changed (TAB-4).
     pub fn changes(&self) -> u64 {
         // Acquire: pairs with the count's increment.
@@ -537,7 +542,9 @@ impl Tables {
     pub fn mark_broken(&self, table: &OpenTable, why: Error) {
         let def = Some(table.definition());
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });
-        self.change().remove(table);
+        let mut maps = self.change();
+        maps.remove(table);
+        // TAB-4: links are not followed any more when the change is counted.
         table.set_dropped(true);
     }
 

@@ -196,8 +196,11 @@ impl Ddl {
             }
         };
         self.keep_spare();
-        let table = self.open(def, id)?;
-        self.core.tables.add(table)
+        let added = self
+            .open(def, id)
+            .and_then(|table| self.core.tables.add(table));
+        // It is there for others all the same (TAB-4).
+        added.inspect_err(|_| self.core.tables.note_change())
     }
 
     /// TAB-2: these names, and those of these tables and of their parents.

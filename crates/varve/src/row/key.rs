@@ -635,8 +635,11 @@ impl PartCodec {
         };
         let len = match &self.kind {
             Kind::Int { bytes, signed } => {
-                memcmp::get_int(fixed(*bytes)?, *signed, self.flip, out);
-                *bytes
+                let value = fixed(*bytes)?;
+                if readable {
+                    memcmp::get_int(value, *signed, self.flip, out);
+                }
+                value.len()
             }
             Kind::Float | Kind::Double => {
                 let value = fixed(if matches!(self.kind, Kind::Float) {

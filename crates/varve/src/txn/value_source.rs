@@ -7,7 +7,7 @@ use crate::row::{Datum, DatumBuf};
 /// ([`Transaction::set_value_source`](crate::Transaction::set_value_source)), and when a table that is
 /// rebuilt gets a computed column or one of another type, or one of its columns ceases to take NULL
 /// ([`PreparedRedefinition::set_value_source`](crate::PreparedRedefinition::set_value_source)). The engine
-/// holds no latch meanwhile. An error of either is the statement's, which is undone.
+/// holds no latch meanwhile. An error is the statement's, which is undone.
 pub trait ValueSource: Send + Sync {
     /// When the statement began, as the columns of [`SystemTime`](crate::SystemTime) have it.
     fn statement_time(&self) -> Result<Vec<u8>>;
