@@ -194,20 +194,15 @@ static bool has_plain_type(const Field *field)
   return field->type_handler()->type_collection() == of_server && !field->compression_method();
 }
 
-// Whether the expression looks at a column that is converted.
-static bool reads_converted(TABLE *altered, const Virtual_column_info *value, const Alter_inplace_info *alter)
+// Whether the expression looks at one of these fields.
+static bool reads(TABLE *form, const Virtual_column_info *value, const MY_BITMAP *fields)
 {
-  std::vector<my_bitmap_map> words(bitmap_buffer_size(altered->s->fields) / sizeof(my_bitmap_map));
-  MY_BITMAP fields;
-  my_bitmap_init(&fields, words.data(), altered->s->fields);
-  MY_BITMAP *const before= altered->read_set;
-  altered->read_set= &fields;
-  value->expr->walk(&Item::register_field_in_read_map, true, altered);
-  altered->read_set= before;
-  for (Field **at= altered->field; *at; at++)
-    if (bitmap_is_set(&fields, (*at)->field_index) && converted_from(alter, *at))
-      return true;
-  return false;
+  Field_map read(form);
+  MY_BITMAP *const before= form->read_set;
+  form->read_set= read.map();
+  value->expr->walk(&Item::register_field_in_read_map, true, form);
+  form->read_set= before;
+  return bitmap_is_overlapping(read.map(), fields);
 }
 
 static std::string text_of(const Virtual_column_info *value)
@@ -219,13 +214,13 @@ static std::string text_of(const Virtual_column_info *value)
 
 // Whether rows that are there may break a CHECK constraint: it is new, or looks at a column that is
 // converted.
-static bool checks_anew(const TABLE *form, TABLE *altered, const Alter_inplace_info *alter)
+static bool checks_anew(const TABLE *form, TABLE *altered, const MY_BITMAP *converted)
 {
   std::vector<std::string> before;
   for (Virtual_column_info **at= form->check_constraints; at && *at; at++)
     before.push_back(text_of(*at));
   for (Virtual_column_info **at= altered->check_constraints; at && *at; at++)
-    if (reads_converted(altered, *at, alter) ||
+    if (reads(altered, *at, converted) ||
         std::find(before.begin(), before.end(), text_of(*at)) == before.end())
       return true;
   return false;
@@ -233,7 +228,7 @@ static bool checks_anew(const TABLE *form, TABLE *altered, const Alter_inplace_i
 
 // Whether a column begins or ceases to be generated, is another one, or its stored values depend on a column
 // that is converted.
-static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter)
+static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter, const MY_BITMAP *converted)
 {
   for (Field **at= altered->field; *at; at++)
   {
@@ -242,7 +237,7 @@ static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter)
     if (from && (from->vcol_info || (*at)->vcol_info) &&
         (!from->vcol_info || !(*at)->vcol_info || !from->is_equal(*source)))
       return true;
-    if ((*at)->vcol_info && is_stored(altered, *at) && reads_converted(altered, (*at)->vcol_info, alter))
+    if ((*at)->vcol_info && is_stored(altered, *at) && reads(altered, (*at)->vcol_info, converted))
       return true;
   }
   return false;
@@ -255,9 +250,9 @@ static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE 
                              const Alter_inplace_info *alter)
 {
   if (alter->ignore || form->s->partition_info_str_len || altered->s->partition_info_str_len ||
-      !giving_up_null(altered, alter).empty() || checks_anew(form, altered, alter) ||
-      generates_anew(altered, alter) || changes_foreign_column(form, table, alter))
+      !giving_up_null(altered, alter).empty() || changes_foreign_column(form, table, alter))
     return false;
+  Field_map converted(altered);
   for (Field **at= altered->field; *at; at++)
   {
     const Field *const from= converted_from(alter, *at);
@@ -267,8 +262,9 @@ static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE 
     if (is_counted != (from == form->found_next_number_field) || !has_plain_type(from) ||
         !has_plain_type(*at))
       return false;
+    bitmap_set_bit(converted.map(), (*at)->field_index);
   }
-  return true;
+  return !checks_anew(form, altered, converted.map()) && !generates_anew(altered, alter, converted.map());
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)

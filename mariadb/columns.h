@@ -40,6 +40,25 @@ struct Column
   const uchar *if_null;  // what stands in the record for NULL: the server compares records byte by byte
 };
 
+// Some of a table's fields.
+class Field_map
+{
+public:
+  explicit Field_map(const TABLE *table)
+    : m_words(bitmap_buffer_size(table->s->fields) / sizeof(my_bitmap_map))
+  {
+    my_bitmap_init(&m_map, m_words.data(), table->s->fields);
+  }
+  Field_map(const Field_map &)= delete;
+  Field_map &operator=(const Field_map &)= delete;
+
+  MY_BITMAP *map() { return &m_map; }
+
+private:
+  std::vector<my_bitmap_map> m_words;
+  MY_BITMAP m_map;
+};
+
 // How a field is stored. False if the engine has no type for it; `def->name` is the field's own.
 bool describe(const Field *field, varve_column_def *def, Column *column);
 

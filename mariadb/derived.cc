@@ -94,17 +94,15 @@ bool Computer::begin(TABLE *old, TABLE *form, const Alter_inplace_info *alter)
   m_replaces_null= replaces_null(alter);
   if (!m_plan.build(form) || !m_old_plan.build(old))
     return false;
-  std::vector<my_bitmap_map> words(bitmap_buffer_size(old->s->fields) / sizeof(my_bitmap_map));
-  MY_BITMAP converted;
-  my_bitmap_init(&converted, words.data(), old->s->fields);
+  Field_map converted(old);
   for (Field **at= form->field; *at; at++)
     if (const Field *from= converted_from(alter, *at))
     {
       m_conversions.emplace_back();
       m_conversions.back().set(*at, old->field[from->field_index], false);
-      bitmap_set_bit(&converted, from->field_index);
+      bitmap_set_bit(converted.map(), from->field_index);
     }
-  m_converted.choose(m_old_plan, &converted);
+  m_converted.choose(m_old_plan, converted.map());
   if (!m_conversions.empty())
   {
     old->use_all_columns();

@@ -109,10 +109,8 @@ struct Named_key
 class Kept_keys
 {
 public:
-  // `about` is the same one each time.
+  // `about` is the same one each time, and so is the table, which may have been closed and opened again.
   const std::vector<Named_key> &of(const varve_table *table, decltype(varve_table_foreign_keys) *about);
-  // The table is closed.
-  void forget() { m_table= nullptr; }
 
 private:
   // Null: nothing is known.

@@ -119,8 +119,6 @@ void ha_varve::close_table()
   m_position_cursor= m_current= nullptr;
   m_position_wanted= Wanted_columns();
   m_row= nullptr;
-  m_own_keys.forget();
-  m_child_keys.forget();
   if (m_table)
     varve_table_close(m_table);
   m_table= nullptr;

@@ -196,11 +196,10 @@ impl Ddl {
             }
         };
         self.keep_spare();
-        let added = self
-            .open(def, id)
-            .and_then(|table| self.core.tables.add(table));
-        // It is there for others all the same (TAB-4).
-        added.inspect_err(|_| self.core.tables.note_change())
+        // TAB-4: it is there for others, also if it can't be opened now.
+        self.core.tables.note_change();
+        let table = self.open(def, id)?;
+        self.core.tables.add(table)
     }
 
     /// TAB-2: these names, and those of these tables and of their parents.

@@ -1,5 +1,6 @@
-//! ALTER TABLE that writes all rows anew, while others use the table: another primary key, columns that
-//! cease to take NULL, columns and indexes that come together, or nothing but rows in fresh pages.
+//! ALTER TABLE that writes all rows anew, while others use the table: another primary key, columns of other
+//! types, that are counted, or that cease to take NULL, columns and indexes that come together, or nothing
+//! but rows in fresh pages.
 //!
 //! It has the three steps of `redefine`. The new table is a table of its own until the end, `#rebuild-` and
 //! a number, which is filled and catches up (`table/rebuild.rs`). Then one transaction gives it the name,
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 use crate::catalog::{OpenTable, TableDef, schema_of};
 use crate::lock::TableMode;
+use crate::row::ColumnDef;
 use crate::space::Space;
 use crate::table::{NewTable, Product};
 
@@ -28,6 +30,19 @@ const REBUILT: &str = "#rebuild-";
 fn number_of(name: &str) -> Option<u64> {
     let (_, table) = name.split_once('/')?;
     table.strip_prefix(REBUILT)?.parse().ok()
+}
+
+/// Columns that are made of the old row are not among those that `own` has.
+fn check_new(own: &TableDef, def: &TableDef, converted: &[usize]) -> Result<()> {
+    let is_new = |column: &ColumnDef| own.columns.iter().all(|own| own.id != column.id);
+    let is_wrong = |at: &&usize| !def.columns.get(**at).is_some_and(is_new);
+    match converted.iter().find(is_wrong) {
+        None => Ok(()),
+        Some(at) => Err(Error::invalid(format!(
+            "column {at} of table {} is to be converted, and is not a new one",
+            own.name
+        ))),
+    }
 }
 
 impl Ddl {
@@ -52,17 +67,16 @@ impl Ddl {
         trx.use_table(&table, TableMode::Exclusive)?;
         // It is kept from other DDL now.
         let def = table.definition().rebuilt(to)?;
+        check_new(&table.def, &def, converted)?;
         let mut change = Change::new(table, def);
         // Their columns may get other names.
         change.update_foreign_keys();
         let rebuilt = self.make_rebuilt(&change.table, &change.def)?;
-        change.rebuilt = Some(rebuilt.clone());
-        let new = NewTable::new(rebuilt, &change.def, &change.table.def, converted);
-        let product = new.map(Product::Table);
-        let build = product.map(|product| self.start(trx, &change.table, product));
-        let begun = build.map(|build| change.build = Some(build));
+        let new = NewTable::new(rebuilt.clone(), &change.def, &change.table.def, converted);
+        change.build = Some(self.start(trx, &change.table, Product::Table(new)));
+        change.rebuilt = Some(rebuilt);
         changes.push(change);
-        begun
+        Ok(())
     }
 
     /// Makes the table that is to be filled, with its file where the old one's is.

@@ -99,11 +99,27 @@ pub(super) fn computed_of(
     columns: &[usize],
 ) -> Result<DatumBuf> {
     let computed = source.computed(&table.def.name, row, columns)?;
-    match computed.len() == columns.len() {
-        true => Ok(computed),
+    one_for_each(computed, columns, table)
+}
+
+/// The values that these columns of the table that takes this one's place have for this row, the `n`th.
+pub(super) fn converted_of(
+    source: &dyn ValueSource,
+    table: &OpenTable,
+    row: &[Datum<'_>],
+    columns: &[usize],
+    n: u64,
+) -> Result<DatumBuf> {
+    let converted = source.converted(&table.def.name, row, columns, n)?;
+    one_for_each(converted, columns, table)
+}
+
+fn one_for_each(values: DatumBuf, columns: &[usize], table: &OpenTable) -> Result<DatumBuf> {
+    match values.len() == columns.len() {
+        true => Ok(values),
         false => Err(Error::invalid(format!(
             "{} values for {} computed columns of table {}",
-            computed.len(),
+            values.len(),
             columns.len(),
             table.def.name
         ))),

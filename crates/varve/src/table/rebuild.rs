@@ -35,7 +35,7 @@ use crate::txn::{Isolation, Transaction, ValueSource};
 use super::build::{ASKED_EVERY, BuildRoom, TellDuplicate};
 use super::catch_up::{Round, Version};
 use super::cursor::{Cursor, KeyMatch, LockMode};
-use super::follow::computed_of;
+use super::follow::{computed_of, converted_of};
 use super::load::TableLoad;
 use super::version::read_leaf;
 use super::write::{CurrentRow, clustered_key, delete_row, insert_row_with, update_row};
@@ -88,7 +88,7 @@ fn null_value(column: &ColumnDef, n: u64) -> Error {
     }
 }
 
-/// Gives the row these values in columns at these positions.
+/// Gives the row these values, one for each of the columns at these positions.
 fn fill_in<'a>(
     row: &mut [Datum<'a>],
     columns: &[usize],
@@ -96,14 +96,6 @@ fn fill_in<'a>(
     def: &TableDef,
     n: u64,
 ) -> Result<()> {
-    if values.len() != columns.len() {
-        return Err(Error::invalid(format!(
-            "{} values for {} columns of table {}",
-            values.len(),
-            columns.len(),
-            def.name
-        )));
-    }
     for (&at, value) in columns.iter().zip(values.datums()) {
         if value.is_none() && !def.columns[at].nullable {
             return Err(null_value(&def.columns[at], n));
@@ -115,13 +107,13 @@ fn fill_in<'a>(
 
 impl NewTable {
     /// `table` is empty and has the columns of `def`, which says by their ids which ones are those of `old`,
-    /// and what others have in its rows, but for those at the positions in `converted`.
+    /// and what others have in its rows, but for those at the positions in `converted`, which are new.
     pub fn new(
         table: Arc<OpenTable>,
         def: &TableDef,
         old: &TableDef,
         converted: &[usize],
-    ) -> Result<NewTable> {
+    ) -> NewTable {
         let source = |(at, column): (usize, &ColumnDef)| {
             let own = old.columns.iter().position(|own| own.id == column.id);
             match own {
@@ -133,29 +125,24 @@ impl NewTable {
             }
         };
         let sources: Vec<_> = def.columns.iter().enumerate().map(source).collect();
-        let is_converted = |at: &usize| matches!(sources.get(*at), Some(Source::Converted));
-        if let Some(at) = converted.iter().find(|at| !is_converted(at)) {
-            return Err(Error::invalid(format!(
-                "column {at} of table {} is to be converted, and is not a new one",
-                old.name
-            )));
-        }
         let is_asked = |at: &usize| matches!(sources[*at], Source::Asked);
         // What is counted comes first: others may be computed of it.
         let counted = def.auto_increment.filter(is_asked);
         let computed = (0..sources.len()).filter(|at| Some(*at) != counted);
-        let asked = counted.into_iter().chain(computed.filter(is_asked));
-        let asked = asked.collect();
+        let asked = counted
+            .into_iter()
+            .chain(computed.filter(is_asked))
+            .collect();
         let computed = def.computed.iter().copied();
         let asked_anew = counted.into_iter().chain(computed).collect();
-        Ok(NewTable {
+        NewTable {
             table,
             converted: converted.to_vec(),
             asked,
             asked_anew,
             counted,
             sources,
-        })
+        }
     }
 
     /// How others may use the old table meanwhile (REBUILD-3).
@@ -198,7 +185,7 @@ impl NewTable {
         let def = &self.table.def;
         if let Some(source) = source.as_ref().filter(|_| !self.converted.is_empty()) {
             let row: Vec<Datum<'_>> = (0..row.len()).map(|column| row.get(column)).collect();
-            *converted = source.converted(&old.def.name, &row, &self.converted, n)?;
+            *converted = converted_of(&**source, old, &row, &self.converted, n)?;
             fill_in(&mut values, &self.converted, converted, def, n)?;
         }
         let mut missing = Vec::new();
