@@ -55,6 +55,13 @@ impl<T> Runs<T> {
         self.0[engine].push(run);
     }
 
+    /// Adds what the same engines came to in more runs.
+    pub fn append(&mut self, more: Self) {
+        for (runs, more) in self.0.iter_mut().zip(more.0) {
+            runs.extend(more);
+        }
+    }
+
     pub fn of(&self, engine: usize) -> &[T] {
         &self.0[engine]
     }
@@ -71,6 +78,16 @@ impl<T> Runs<T> {
     pub fn ratio(&self, figure: impl Fn(&T) -> f64) -> Option<f64> {
         let is_pair = self.0.len() == 2;
         is_pair.then(|| self.median(0, &figure) / self.median(1, &figure))
+    }
+
+    /// The first engine's figure in that of the second, run by run, if there are two.
+    pub fn paired_ratio(&self, figure: impl Fn(&T) -> f64) -> Option<Estimate> {
+        let [first, second] = &self.0[..] else {
+            return None;
+        };
+        let pairs = first.iter().zip(second);
+        let ratios: Vec<f64> = pairs.map(|(a, b)| figure(a) / figure(b)).collect();
+        Some(paired_ratio(&ratios))
     }
 }
 
@@ -91,6 +108,17 @@ pub struct Estimate {
     pub value: f64,
     /// `None`: there are fewer than six figures, which never say so much.
     pub interval: Option<(f64, f64)>,
+}
+
+impl Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.interval {
+            Some((least, greatest)) => {
+                f.pad(&format!("{:.2} ({least:.2}-{greatest:.2})", self.value))
+            }
+            None => f.pad(&format!("{:.2}", self.value)),
+        }
+    }
 }
 
 /// The median of paired ratios after Hodges and Lehmann: the median of the means of every two of their

@@ -42,12 +42,13 @@ struct Counts {
     new_order_ms: Vec<f64>,
 }
 
-/// Has `threads` terminals work for `warm_up` and then for `time`, which is what is reported.
+/// Has `threads` terminals work for `warm_up` and then for `time`, which is what is reported. What they ask
+/// for is drawn from `seed`.
 pub fn run(
     socket: &Path,
     database: &str,
     scale: &Scale,
-    threads: u32,
+    (threads, seed): (u32, u64),
     (warm_up, time): (Duration, Duration),
 ) -> Result<Report> {
     let begin = Barrier::new(threads as usize);
@@ -59,7 +60,8 @@ pub fn run(
         // Who can't connect may not keep the others waiting.
         begin.wait();
         let from = Instant::now() + warm_up;
-        work(&mut client?, scale, u64::from(n) + 1, from, from + time)
+        let rng = Rng::with_seed((seed << 32) + u64::from(n));
+        work(&mut client?, scale, rng, from, from + time)
     };
     let ends: Vec<Result<Counts>> = thread::scope(|scope| {
         let terminal = &terminal;
@@ -98,11 +100,10 @@ impl Report {
 fn work(
     client: &mut Client,
     scale: &Scale,
-    seed: u64,
+    mut rng: Rng,
     from: Instant,
     until: Instant,
 ) -> Result<Counts> {
-    let mut rng = Rng::with_seed(seed);
     let mut counts = Counts::default();
     let report = &mut counts.report;
     loop {

@@ -1,11 +1,13 @@
 //! `bench tpcc`: a load after the TPC-C specification (revision 5.11), Varve and InnoDB in turn, in one
 //! server.
 //!
-//! All nine tables, all their foreign keys, the five transactions in their mix, without times of thinking and
-//! keying. So this is no TPC-C result, and its figures compare with nothing but the other engine's in the
-//! same run. Each round fills the tables anew, constraints on, and then has more and more terminals work on
-//! them. After each run the consistency conditions of clause 3.3.2 are checked, and that every order that was
-//! acknowledged is there, and no other.
+//! All nine tables, all their foreign keys, the five transactions in their mix, without times of thinking
+//! and keying. So this is no TPC-C result, and its figures compare with nothing but the other engine's in
+//! the same run. Each round fills the tables anew, constraints on, and then has more and more terminals work
+//! on them. The engines take turns of a few seconds: how fast a shared machine is changes by a third from
+//! one such turn to the next, and for neither engine alone. Each turn of one makes a pair with the other's
+//! next to it. When their time is up, the consistency conditions of clause 3.3.2 are checked, and that every
+//! order that was acknowledged is there, and no other.
 
 mod clients;
 mod consistency;
@@ -24,9 +26,9 @@ use varve_testbed::workspace::Workspace;
 
 use self::clients::Report;
 use self::schema::Scale;
-use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
+use crate::benchmark::{BenchServer, Benchmark, Common, TABLES_IN_POOL};
 use crate::process::Usage;
-use crate::stats::{Runs, Spread, ratio_text};
+use crate::stats::{Estimate, Runs, Spread, ratio_text};
 use crate::sysbench::Sysbench;
 use crate::table::{Cell, Table};
 
@@ -41,22 +43,32 @@ pub struct TpccArgs {
     /// Numbers of terminals
     #[arg(long, value_delimiter = ',', default_value = "1,16")]
     threads: Vec<u32>,
-    /// Seconds of each run, after a fifth as many that are not counted
+    /// Seconds that each number of terminals is measured for, after a fifth as many that are not counted
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     time: u64,
-    /// How often the tables are filled and everything is measured; the median counts
+    /// Seconds of each turn, after a fifth as many that are not counted
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    turn: u64,
+    /// How often the tables are filled and everything is measured
     #[arg(long, default_value_t = 3)]
     repeat: usize,
     #[command(flatten)]
     common: Common,
 }
 
-/// What a round of one engine came to.
-struct Round {
+/// What all rounds came to.
+struct Results {
     /// Rows a second that the tables were filled with.
-    filled_per_second: f64,
-    /// By the numbers of threads.
-    reports: Vec<Report>,
+    filled_per_second: Runs<f64>,
+    /// The turns of each number of terminals.
+    turns: Vec<Runs<Report>>,
+}
+
+impl Results {
+    /// Varve's new orders in InnoDB's, from turn to turn, of the `n`th number of terminals.
+    fn ratio(&self, n: usize) -> Option<Estimate> {
+        self.turns[n].paired_ratio(|turn| turn.tpmc)
+    }
 }
 
 pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
@@ -69,19 +81,66 @@ pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "tpcc", &args.common)?;
     let mut server = benchmark.server(&TABLES_IN_POOL)?;
     let databases = server.databases(schema::table_names().count() as u32, 0);
-    let rounds = server.in_turn(&databases, args.repeat, |server, database| {
-        round(database, server.pid(), &scale, args)
-    })?;
+    let engines = databases.len();
+    let mut results = Results {
+        filled_per_second: Runs::new(engines),
+        turns: args.threads.iter().map(|_| Runs::new(engines)).collect(),
+    };
+    for _ in 0..args.repeat {
+        round(&mut server, &databases, &scale, args, &mut results)?;
+    }
     server.end()?;
     if !args.common.json {
-        print(&rounds, &scale, args);
+        print(&results, &scale, args);
     }
-    benchmark.end(to_json(&rounds, &scale, args));
+    benchmark.end(to_json(&results, &scale, args));
     Ok(())
 }
 
-/// Fills one engine's tables, and measures each number of terminals on them. `server`: its process.
-fn round(database: &Sysbench<'_>, server: u32, scale: &Scale, args: &TpccArgs) -> Result<Round> {
+/// Fills the tables of all engines, and measures each number of terminals on them.
+fn round<'a>(
+    server: &mut BenchServer<'a>,
+    databases: &[Sysbench<'a>],
+    scale: &Scale,
+    args: &TpccArgs,
+    results: &mut Results,
+) -> Result<()> {
+    let filled = server.in_turn(databases, 1, |_, database| fill(database, scale))?;
+    results.filled_per_second.append(filled);
+    let filled_orders = u64::from(scale.districts() * scale.customers);
+    let mut orders = vec![filled_orders; databases.len()];
+    let turn = Duration::from_secs(args.turn.min(args.time));
+    let turns = usize::try_from(args.time.div_ceil(args.turn))?;
+    for (&threads, results) in args.threads.iter().zip(&mut results.turns) {
+        let mut seed = 0;
+        let mut in_turn = |turns, times| {
+            server.in_turn(databases, turns, |server, database| {
+                seed += 1;
+                measure(database, server.pid(), scale, (threads, seed), times)
+            })
+        };
+        // Pages are read, and what filling left to do in the background is done.
+        let warm_up = in_turn(1, (Duration::ZERO, Duration::from_secs(args.time) / 5))?;
+        let measured = in_turn(turns, (turn / 5, turn))?;
+        for (n, database) in databases.iter().enumerate() {
+            let reports = warm_up.of(n).iter().chain(measured.of(n));
+            orders[n] += reports.map(|report| report.new_orders).sum::<u64>();
+            let mut client = Client::connect(&database.socket)?;
+            client.query(&format!("USE {}", database.database))?;
+            consistency::check(&mut client, orders[n])
+                .with_context(|| format!("{} after {threads} terminals", database.engine.name()))?;
+        }
+        results.append(measured);
+    }
+    for database in databases {
+        let mut client = Client::connect(&database.socket)?;
+        client.query(&format!("DROP DATABASE {}", database.database))?;
+    }
+    Ok(())
+}
+
+/// Fills one engine's tables, so many rows a second.
+fn fill(database: &Sysbench<'_>, scale: &Scale) -> Result<f64> {
     let (socket, name) = (&database.socket, &database.database);
     let begun = Instant::now();
     let rows = load::fill(socket, name, database.engine, scale).context("filling the tables")?;
@@ -90,36 +149,36 @@ fn round(database: &Sysbench<'_>, server: u32, scale: &Scale, args: &TpccArgs) -
     let mut client = Client::connect(socket)?;
     client.query(&format!("USE {name}"))?;
     consistency::check_filled(&mut client, scale)?;
-    let time = Duration::from_secs(args.time);
-    let mut orders = u64::from(scale.districts() * scale.customers);
-    let mut reports = Vec::new();
-    for &threads in &args.threads {
-        let used_before = Usage::of(server)?;
-        let mut report = clients::run(socket, name, scale, threads, (time / 5, time))
-            .with_context(|| format!("{threads} terminals"))?;
-        let used = Usage::of(server)? - used_before;
-        report.processor_ms = used.run_us / 1e3 / report.new_orders as f64;
-        orders += report.new_orders;
-        consistency::check(&mut client, orders)
-            .with_context(|| format!("after {threads} terminals"))?;
-        reports.push(report);
-    }
-    client.query(&format!("DROP DATABASE {name}"))?;
-    Ok(Round {
-        filled_per_second,
-        reports,
-    })
+    Ok(filled_per_second)
 }
 
-fn print(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) {
+/// One turn of an engine, with so many terminals and a seed. `server`: its process.
+fn measure(
+    database: &Sysbench<'_>,
+    server: u32,
+    scale: &Scale,
+    terminals: (u32, u64),
+    times: (Duration, Duration),
+) -> Result<Report> {
+    let used_before = Usage::of(server)?;
+    let (socket, name) = (&database.socket, &database.database);
+    let mut report = clients::run(socket, name, scale, terminals, times)
+        .with_context(|| format!("{} terminals", terminals.0))?;
+    let used = Usage::of(server)? - used_before;
+    report.processor_ms = used.run_us / 1e3 / report.new_orders as f64;
+    Ok(report)
+}
+
+fn print(results: &Results, scale: &Scale, args: &TpccArgs) {
     let Scale {
         warehouses,
         items,
         customers,
     } = scale;
     println!(
-        "{warehouses} warehouses, {items} items, {customers} customers a district; {} repetitions of {} s",
-        args.repeat, args.time
+        "{warehouses} warehouses, {items} items, {customers} customers a district; {} repetitions of {} s in \
+         turns of {} s",
+        args.repeat, args.time, args.turn
     );
     let of_engine = |engine: &Engine| {
         let name = engine.name();
@@ -128,31 +187,23 @@ fn print(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) {
         )
     };
     let engines: Vec<String> = args.common.engines.iter().map(of_engine).collect();
-    let table = Table::new(&format!("threads:>7|{}ratio:>6", engines.concat()));
+    let table = Table::new(&format!("threads:>7|{}ratio (95 %):>18", engines.concat()));
     table.print_head();
     for (n, threads) in args.threads.iter().enumerate() {
+        let turns = &results.turns[n];
         let mut cells = vec![Cell::of(threads)];
         for engine in 0..engines.len() {
-            let figures = rounds.figures(engine, |round| round.reports[n].tpmc);
+            let figures = turns.figures(engine, |turn| turn.tpmc);
             cells.push(Cell::of(Spread::of(&figures)));
-            cells.push(
-                rounds
-                    .median(engine, |round| round.reports[n].new_order_p95_ms)
-                    .into(),
-            );
-            cells.push(
-                rounds
-                    .median(engine, |round| round.reports[n].processor_ms)
-                    .into(),
-            );
-            let sum = |count: fn(&Report) -> u64| -> u64 {
-                let rounds = rounds.of(engine).iter();
-                rounds.map(|round| count(&round.reports[n])).sum()
-            };
+            cells.push(turns.median(engine, |turn| turn.new_order_p95_ms).into());
+            cells.push(turns.median(engine, |turn| turn.processor_ms).into());
+            let sum =
+                |count: fn(&Report) -> u64| -> u64 { turns.of(engine).iter().map(count).sum() };
             cells.push(Cell::of(sum(|report| report.deadlocks)));
             cells.push(Cell::of(sum(|report| report.timeouts)));
         }
-        cells.push(ratio_text(rounds.ratio(|round| round.reports[n].tpmc)).into());
+        let ratio = results.ratio(n).as_ref().map(Estimate::to_string);
+        cells.push(ratio.unwrap_or_default().into());
         table.print(cells);
     }
     let engines = args.common.engines.iter();
@@ -161,39 +212,52 @@ fn print(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) {
     table.print_head();
     let mut cells: Vec<Cell> = vec!["".into()];
     for engine in 0..args.common.engines.len() {
-        let figures = rounds.figures(engine, |round| round.filled_per_second);
+        let figures = results.filled_per_second.figures(engine, |filled| *filled);
         cells.push(Cell::of(Spread::of(&figures)));
     }
-    cells.push(ratio_text(rounds.ratio(|round| round.filled_per_second)).into());
+    cells.push(ratio_text(results.filled_per_second.ratio(|filled| *filled)).into());
     table.print(cells);
 }
 
-fn to_json(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) -> Value {
-    let report = |(report, threads): (&Report, &u32)| {
+fn to_json(results: &Results, scale: &Scale, args: &TpccArgs) -> Value {
+    let turn = |report: &Report| {
         json!({
-            "threads": threads, "new_orders_per_minute": report.tpmc, "committed": report.committed,
+            "new_orders_per_minute": report.tpmc, "committed": report.committed,
             "rolled_back": report.rolled_back, "deadlocks": report.deadlocks,
             "timeouts": report.timeouts, "new_order_p95_ms": report.new_order_p95_ms,
             "processor_ms": report.processor_ms,
         })
     };
-    let round = |round: &Round| {
-        let runs = round.reports.iter().zip(&args.threads).map(report);
-        json!({
-            "filled_per_second": round.filled_per_second, "runs": runs.collect::<Vec<_>>(),
-        })
-    };
-    let engines = args.common.engines.iter().enumerate().map(|(n, engine)| {
-        let rounds: Vec<Value> = rounds.of(n).iter().map(round).collect();
-        json!({"engine": engine.name(), "rounds": rounds})
-    });
+    let engines = args
+        .common
+        .engines
+        .iter()
+        .enumerate()
+        .map(|(engine, name)| {
+            let runs = args
+                .threads
+                .iter()
+                .zip(&results.turns)
+                .map(|(threads, turns)| {
+                    let turns: Vec<Value> = turns.of(engine).iter().map(turn).collect();
+                    json!({"threads": threads, "turns": turns})
+                });
+            json!({
+                "engine": name.name(), "filled_per_second": results.filled_per_second.of(engine),
+                "runs": runs.collect::<Vec<_>>(),
+            })
+        });
     let ratios = args.threads.iter().enumerate().map(|(n, threads)| {
-        json!({"threads": threads, "ratio": rounds.ratio(|round| round.reports[n].tpmc)})
+        let ratio = results.ratio(n);
+        json!({
+            "threads": threads, "ratio": ratio.map(|ratio| ratio.value),
+            "interval": ratio.and_then(|ratio| ratio.interval),
+        })
     });
     json!({
         "warehouses": scale.warehouses, "items": scale.items, "customers": scale.customers,
         "seconds": args.time, "settings": TABLES_IN_POOL, "engines": engines.collect::<Vec<_>>(),
         "ratios": ratios.collect::<Vec<_>>(),
-        "filling_ratio": rounds.ratio(|round| round.filled_per_second),
+        "filling_ratio": results.filled_per_second.ratio(|filled| *filled),
     })
 }
