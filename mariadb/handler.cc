@@ -208,11 +208,11 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
   m_skip_locked= type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   const int command= thd_sql_command(thd);
   const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS &&
-      type != TL_READ_SKIP_LOCKED &&
-                    type != TL_READ_NO_INSERT &&
+                    type != TL_READ_SKIP_LOCKED && type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
-  if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM ||
-      command == SQLCOM_ANALYZE ||
+  // CHECK TABLE looks whether rows are in their partition, and waits for who changes the next one.
+  const bool looks= command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE || command == SQLCOM_CHECK;
+  if (plain || looks || reads_without_lock(thd, type) || copies_table(command) ||
       command == SQLCOM_DROP_TABLE)
     m_stored_lock= VARVE_NO_LOCK;
   else
