@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use dying_disk::DyingDisk;
 use varve::{
-    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
-    Transaction, Value,
+    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, RedefinitionWaits, Result,
+    Table, TableDef, Transaction, Value,
 };
 
 const REDO: u64 = 4 << 20;
+const ROWS: i64 = 3000;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -253,6 +254,73 @@ fn tables_are_renamed_emptied_and_dropped_on_a_full_disk() {
         check(&db, &table, 300);
         disk.make_room();
     }
+    db.close().unwrap();
+}
+
+/// An index is built in the table's own file, a rebuild writes another one, and both sort in a third:
+/// wherever there is no room, the change is refused by the name of the file, and the table stays as it was,
+/// also for those who write meanwhile. With room it is done.
+#[test]
+fn definitions_change_when_there_is_room_again() {
+    let (dir, disk, log) = place();
+    let small_sorts = Options {
+        sort_buffer_bytes: 64 << 10,
+        ..options(&log)
+    };
+    let db = Database::open_on(Arc::new(disk.clone()), dir.path(), small_sorts).unwrap();
+    let table = create(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..ROWS).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
+    trx.commit().unwrap();
+    let now = table.def().clone();
+    let indexed = || {
+        let part = varve::KeyPart::new(1).prefix(250);
+        now.clone()
+            .add_index(varve::IndexDef::new("longer", vec![part]))
+    };
+    let files = || {
+        let entries = std::fs::read_dir(dir.path().join("a")).unwrap();
+        entries.count()
+    };
+    let mut rows = ROWS;
+    for (full, rebuilds) in [
+        ("a/t.vdt", false),
+        ("varve.sort", false),
+        ("a/#", true),
+        ("varve.sort", true),
+    ] {
+        disk.fill_up_for(full);
+        let prepared = match rebuilds {
+            false => db.prepare_redefinition(&indexed(), RedefinitionWaits::default()),
+            true => db.prepare_rebuild(&now, RedefinitionWaits::default()),
+        };
+        // A new file may have no room for its first pages.
+        let built = prepared.and_then(|mut prepared| {
+            let built = prepared.build(&mut |_, _| {});
+            // Others write what is noted for a change that has failed.
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            update(&mut trx, &table, 7, 300, full.len() as u8).unwrap();
+            trx.commit().unwrap();
+            built
+        });
+        let refused = built.unwrap_err();
+        assert!(
+            matches!(&refused, Error::NoSpace { what } if what.contains(full)),
+            "{full}: {refused:?}"
+        );
+        check(&db, &table, rows);
+        assert_eq!((table.def().indexes.len(), files()), (1, 1), "{full}");
+        disk.make_room();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        insert(&mut trx, &table, rows, 300).unwrap();
+        trx.commit().unwrap();
+        rows += 1;
+    }
+    drop(table);
+    db.redefine_table(&indexed()).unwrap();
+    check(&db, &db.table("a/t").unwrap(), rows);
+    db.rebuild_table(&indexed()).unwrap();
+    check(&db, &db.table("a/t").unwrap(), rows);
     db.close().unwrap();
 }
 
