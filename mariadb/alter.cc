@@ -140,7 +140,7 @@ static bool may_refuse_rows(const Alter_inplace_info *alter)
   return false;
 }
 
-// The columns that take NULL and cease to, or begin to, as they were.
+// The columns that take NULL and cease to, or begin to, as they were; but for those that are converted.
 static std::vector<const Field *> changing_null(TABLE *altered, const Alter_inplace_info *alter,
                                                 bool took_null)
 {
@@ -149,7 +149,7 @@ static std::vector<const Field *> changing_null(TABLE *altered, const Alter_inpl
   {
     const Create_field *const source= source_of(alter, *at);
     if (source && source->field && source->field->real_maybe_null() == took_null &&
-        (*at)->real_maybe_null() != took_null)
+        (*at)->real_maybe_null() != took_null && !converted_from(alter, *at))
       fields.push_back(source->field);
   }
   return fields;
@@ -226,8 +226,8 @@ static bool checks_anew(const TABLE *form, TABLE *altered, const MY_BITMAP *conv
   return false;
 }
 
-// Whether a column begins or ceases to be generated, is another one, or its stored values depend on a column
-// that is converted.
+// Whether a column begins or ceases to be generated, is another one, or depends on a column that is converted
+// and has its values stored, or says where rows belong.
 static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter, const MY_BITMAP *converted)
 {
   for (Field **at= altered->field; *at; at++)
@@ -237,7 +237,8 @@ static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter, cons
     if (from && (from->vcol_info || (*at)->vcol_info) &&
         (!from->vcol_info || !(*at)->vcol_info || !from->is_equal(*source)))
       return true;
-    if ((*at)->vcol_info && is_stored(altered, *at) && reads(altered, (*at)->vcol_info, converted))
+    const bool lasts= is_stored(altered, *at) || ((*at)->flags & FIELD_IN_PART_FUNC_FLAG);
+    if ((*at)->vcol_info && lasts && reads(altered, (*at)->vcol_info, converted))
       return true;
   }
   return false;
@@ -249,8 +250,7 @@ static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter, cons
 static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE *altered,
                              const Alter_inplace_info *alter)
 {
-  if (alter->ignore || form->s->partition_info_str_len || altered->s->partition_info_str_len ||
-      !giving_up_null(altered, alter).empty() || changes_foreign_column(form, table, alter))
+  if (alter->ignore || changes_foreign_column(form, table, alter))
     return false;
   Field_map converted(altered);
   for (Field **at= altered->field; *at; at++)
@@ -260,11 +260,23 @@ static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE 
       continue;
     const bool is_counted= *at == altered->found_next_number_field;
     if (is_counted != (from == form->found_next_number_field) || !has_plain_type(from) ||
-        !has_plain_type(*at))
+        !has_plain_type(*at) || ((from->flags | (*at)->flags) & FIELD_IN_PART_FUNC_FLAG))
       return false;
     bitmap_set_bit(converted.map(), (*at)->field_index);
   }
   return !checks_anew(form, altered, converted.map()) && !generates_anew(altered, alter, converted.map());
+}
+
+// Whether one of these columns says where rows belong, or a generated one does that may be computed of it.
+static bool places_rows(const TABLE *form, const std::vector<const Field *> &fields)
+{
+  for (const Field *field : fields)
+    if (field->flags & FIELD_IN_PART_FUNC_FLAG)
+      return true;
+  for (Field **at= form->field; *at; at++)
+    if ((*at)->vcol_info && ((*at)->flags & FIELD_IN_PART_FUNC_FLAG))
+      return true;
+  return false;
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)
@@ -390,8 +402,10 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  // What is computed of a value that was NULL has to be computed anew, and may be a duplicate then.
-  if (!without_null.empty() && replaces_null(alter) && stores_computed(table))
+  // What is computed of a value that was NULL has to be computed anew, and may be a duplicate then; and its
+  // row may belong to another partition.
+  const bool loses_null= !without_null.empty() && replaces_null(alter);
+  if (loses_null && (stores_computed(table) || places_rows(table, without_null)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said. It takes some options
   // for changes of rows.
@@ -488,18 +502,23 @@ public:
 
   // The counter of a new column goes on behind the last number; of partitions that of the last one does,
   // which is the greatest, and counts for all. That of a column of another type goes on, which is a new one
-  // for the engine.
+  // for the engine; of partitions the greatest, as in a copy.
   varve_code count_on(const TABLE *altered, const Alter_inplace_info *alter) const
   {
     const Field *const counted= altered->found_next_number_field;
-    varve_table_stats before;
     if (computer.counts())
       return varve_redefinition_set_auto_increment(db, redefinition, computer.next_number());
     if (sets_counter(alter) || !counted || !converted_from(alter, counted))
       return VARVE_OK;
-    if (varve_code code= varve_table_get_stats(table->m_table, &before))
-      return code;
-    return varve_redefinition_set_auto_increment(db, redefinition, before.auto_increment);
+    uint64_t next= 0;
+    for (const Alteration *one : all(alter))
+    {
+      varve_table_stats before;
+      if (varve_code code= varve_table_get_stats(one->table->m_table, &before))
+        return code;
+      next= std::max(next, before.auto_increment);
+    }
+    return varve_redefinition_set_auto_increment(db, redefinition, next);
   }
 
   varve_redefinition *take()

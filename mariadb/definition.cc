@@ -101,10 +101,12 @@ const Field *converted_from(const Alter_inplace_info *alter, const Field *field)
 {
   const Create_field *const source= source_of(alter, field);
   const Field *const from= source ? source->field : nullptr;
-  if (!(alter->handler_flags & ALTER_STORED_COLUMN_TYPE) || !from || from->vcol_info ||
-      from->is_equal(*source))
+  if (!(alter->handler_flags & ALTER_STORED_COLUMN_TYPE) || !from || from->vcol_info)
     return nullptr;
-  return from->table->file->can_convert_nocopy(*from, *source) ? nullptr : from;
+  if (from->real_maybe_null() && !field->real_maybe_null())
+    return from;
+  const bool is_kept= from->is_equal(*source) || from->table->file->can_convert_nocopy(*from, *source);
+  return is_kept ? nullptr : from;
 }
 
 // Whether a default is the same for all rows that are there. That of CURRENT_TIMESTAMP is, for one statement.

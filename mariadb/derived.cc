@@ -12,6 +12,7 @@
 #include "foreign.h"
 #include "ha_varve.h"
 
+#include <algorithm>
 #include <string>
 
 // Not in the server's headers.
@@ -106,7 +107,8 @@ bool Computer::begin(TABLE *old, TABLE *form, const Alter_inplace_info *alter)
   if (!m_conversions.empty())
   {
     old->use_all_columns();
-    form->use_all_columns();
+    // What the server has for its partitions is not open, and can't be told.
+    form->column_bitmaps_set_no_signal(&form->s->all_set, &form->s->all_set);
   }
   m_counted= new_counted(form, alter);
   if (m_counted)
@@ -148,10 +150,12 @@ bool Computer::fill(Field *field)
 }
 
 // As an ALTER TABLE that copies, warnings and errors with the numbers of rows included.
-bool Computer::convert(void *computer, const char *, const varve_value *row, const uint32_t *columns,
+bool Computer::convert(void *computer, const char *table, const varve_value *row, const uint32_t *columns,
                        uint32_t n, uint64_t row_number, varve_value *out)
 {
   Computer *const self= static_cast<Computer *>(computer);
+  if (row_number)
+    row_number= self->number_of_row(table, row_number);
   THD *thd= self->m_form->in_use;
   const Check_level_instant_set level(thd, row_number ? CHECK_FIELD_WARN : CHECK_FIELD_IGNORE);
   const Abort_on_warning_instant_set abort(thd, row_number && self->m_is_strict);
@@ -171,6 +175,19 @@ bool Computer::convert(void *computer, const char *, const varve_value *row, con
   for (uint32_t i= 0; i < n; i++)
     out[i]= self->m_values[columns[i]];
   return true;
+}
+
+// A copy numbers the rows of one partition after those of the other.
+uint64_t Computer::number_of_row(const char *table, uint64_t row)
+{
+  if (m_rows_of != table)
+  {
+    m_rows_of= table;
+    m_rows_before+= m_last_row;
+    m_last_row= 0;
+  }
+  m_last_row= std::max(m_last_row, row);
+  return m_rows_before + row;
 }
 
 // As InnoDB, whatever the column's default is.

@@ -43,6 +43,7 @@ private:
 
   const varve_value *with_place_for_number(const varve_value *row, const uint32_t *columns, uint32_t n);
   bool fill(Field *field);
+  uint64_t number_of_row(const char *table, uint64_t row);
 
   TABLE *m_old= nullptr;
   TABLE *m_form= nullptr;
@@ -51,6 +52,9 @@ private:
   // From the old table's record buffer to the new one's: what goes there, and on.
   Wanted_columns m_converted;
   std::deque<Copy_field> m_conversions;
+  // Whose rows are converted, and how many of these and of the partitions before were.
+  std::string m_rows_of;
+  uint64_t m_rows_before= 0, m_last_row= 0;
   Field *m_counted= nullptr;
   Numbers m_numbers;
   bool m_replaces_null= false;

@@ -33,8 +33,8 @@ static std::vector<std::string> names_after(const Alter_inplace_info *alter, std
   return names;
 }
 
-// Whether one of these columns gets another type, or goes with the primary key. InnoDB copies for that, too,
-// and before a copy the server refuses it in its own words.
+// Whether one of these columns gets another type, ceases to take NULL when another one does, or goes with the
+// primary key. InnoDB copies for that, too, and before a copy the server refuses it in its own words.
 static bool is_copied_for(const TABLE *table, const Alter_inplace_info *alter,
                           const std::vector<std::string> &columns)
 {
@@ -42,10 +42,13 @@ static bool is_copied_for(const TABLE *table, const Alter_inplace_info *alter,
   const KEY *const primary= number == MAX_KEY ? nullptr : &table->key_info[number];
   KEY **const end= alter->index_drop_buffer + alter->index_drop_count;
   const bool drops_primary= std::find(alter->index_drop_buffer, end, primary) != end;
+  const bool converts= alter->handler_flags & ALTER_STORED_COLUMN_TYPE;
   for (const std::string &column : columns)
   {
-    const Create_field *const field= kept(alter, column);
-    if (field ? !field->field->is_equal(*field) : drops_primary)
+    const Create_field *const to= kept(alter, column);
+    const Field *const from= to ? to->field : nullptr;
+    const bool gives_up_null= from && from->real_maybe_null() && (to->flags & NOT_NULL_FLAG);
+    if (from ? !from->is_equal(*to) || (converts && gives_up_null) : drops_primary)
       return true;
   }
   return false;

@@ -1499,8 +1499,8 @@ enum varve_code varve_redefinition_add(const struct varve_db *db,
                                        struct varve_redefinition *redefinition,
                                        const struct varve_table_def *def);
 
-// Another table is rebuilt, too, as varve_rebuild_prepare has it; VARVE_UNSUPPORTED if columns are
-// converted. All else is as for varve_redefinition_add.
+// Another table is rebuilt, too, as varve_rebuild_prepare does it. All else is as for
+// varve_redefinition_add.
 enum varve_code varve_rebuild_add(const struct varve_db *db,
                                   struct varve_redefinition *redefinition,
                                   const struct varve_table_def *def);

@@ -130,8 +130,8 @@ pub unsafe extern "C" fn varve_redefinition_add(
     unsafe { add(db, redefinition, def, PreparedRedefinition::and_redefine) }
 }
 
-/// Another table is rebuilt, too, as varve_rebuild_prepare has it; VARVE_UNSUPPORTED if columns are
-/// converted. All else is as for varve_redefinition_add.
+/// Another table is rebuilt, too, as varve_rebuild_prepare does it. All else is as for
+/// varve_redefinition_add.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_rebuild_add(
     db: *const varve_db,
@@ -139,24 +139,11 @@ pub unsafe extern "C" fn varve_rebuild_add(
     def: *const varve_table_def,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { add(db, redefinition, def, and_rebuild(&*def)) }
-}
-
-type AndDefine = fn(&mut PreparedRedefinition, &TableDef) -> varve::Result<()>;
-
-/// # Safety
-///
-/// CAPI-2.
-unsafe fn and_rebuild(def: &varve_table_def) -> AndDefine {
+    let converted = unsafe { converted_in(&*def) };
+    let and_convert =
+        |prepared: &mut PreparedRedefinition, to: &TableDef| prepared.and_convert(to, &converted);
     // SAFETY: CAPI-2.
-    match unsafe { converted_in(def) }.is_empty() {
-        true => PreparedRedefinition::and_rebuild,
-        false => |_, _| {
-            Err(varve::Error::unsupported(
-                "converting columns of several tables",
-            ))
-        },
-    }
+    unsafe { add(db, redefinition, def, and_convert) }
 }
 
 /// # Safety
@@ -166,7 +153,7 @@ unsafe fn add(
     db: *const varve_db,
     redefinition: *mut varve_redefinition,
     def: *const varve_table_def,
-    how: AndDefine,
+    how: impl FnOnce(&mut PreparedRedefinition, &TableDef) -> varve::Result<()>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let (db, redefinition, def) = unsafe { (&*db, &mut *redefinition, &*def) };

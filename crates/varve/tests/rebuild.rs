@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, Datum, DatumBuf, Error, IndexDef, Isolation, KeyPart, LockMode,
-    PreparedRedefinition, RedefinitionWaits, RowRef, Table, TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Datum, DatumBuf, Error, IndexDef, Isolation, KeyMatch, KeyPart,
+    LockMode, PreparedRedefinition, RedefinitionWaits, RowRef, Table, TableDef, Transaction, Value,
     ValueSource,
 };
 use varve_sim::{Failure, Fault, Operation, SimDisk, sample};
@@ -464,7 +464,8 @@ impl ValueSource for Converting {
         columns: &[usize],
         n: u64,
     ) -> varve::Result<DatumBuf> {
-        assert_eq!((table, columns), ("a/t", &[0, 2][..]));
+        assert!(["a/t", "a/u"].contains(&table), "{table}");
+        assert_eq!(columns, [0, 2]);
         let key = i32::from_le_bytes(row[0].unwrap().try_into().unwrap());
         if key == 13 {
             return Err(Error::invalid(format!("row {n} has 13")));
@@ -562,6 +563,75 @@ fn columns_are_converted() {
     let db = open(dir.path());
     assert_eq!(all(&db), expected);
     is_sound(&db);
+}
+
+/// REBUILD-1. So do those of several tables, all or none: what is refused of a row of the last one leaves all
+/// alone.
+#[test]
+fn columns_of_several_tables_are_converted() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let def = |name: &str| {
+        TableDef::new(name)
+            .column("key", ColumnType::i32())
+            .column("plain", ColumnType::u8())
+            .nullable("n", ColumnType::u16())
+            .primary(&["key"])
+    };
+    let to = |name: &str| {
+        let mut to = TableDef::new(name)
+            .column("key", ColumnType::Bytes(8))
+            .column("plain", ColumnType::u8())
+            .nullable("n", ColumnType::u8())
+            .primary(&["key"]);
+        let now = db.table(name).unwrap();
+        let ids = [40, now.def().columns[1].id, 41];
+        (to.columns.iter_mut().zip(ids)).for_each(|(column, id)| column.id = id);
+        to.columns[0].default = Some(Vec::new());
+        to
+    };
+    for name in ["a/t", "a/u"] {
+        let table = db.create_table(&def(name)).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for key in [7, 13] {
+            let row = [Value::Int(key), Value::UInt(1), Value::Null];
+            if name == "a/u" || key == 7 {
+                table.insert(&mut trx, &row).unwrap();
+            }
+        }
+        trx.commit().unwrap();
+    }
+    let convert = || {
+        let waits = RedefinitionWaits::default();
+        let mut prepared = db.prepare_conversion(&to("a/t"), &[0, 2], waits)?;
+        prepared.set_value_source(&(Arc::new(Converting) as Arc<dyn ValueSource>))?;
+        prepared.and_convert(&to("a/u"), &[0, 2])?;
+        prepared.commit(&mut |_, _| {})
+    };
+    let refused = convert().unwrap_err();
+    assert_eq!(refused.to_string(), "invalid argument: row 2 has 13");
+    let is_text = |name: &str| db.table(name).unwrap().def().columns[0].ty == ColumnType::Bytes(8);
+    assert_eq!(["a/t", "a/u"].map(is_text), [false, false]);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let last = db.table("a/u").unwrap();
+    let cursor = go_to(&mut trx, &last, 1);
+    trx.delete(&last, &cursor).unwrap();
+    trx.commit().unwrap();
+    drop(last);
+    convert().unwrap();
+    for name in ["a/t", "a/u"] {
+        let table = db.table(name).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut cursor = table.cursor(0).unwrap();
+        let key = table
+            .def()
+            .key(0, &[Value::Bytes(b"00007".to_vec())])
+            .unwrap();
+        let found = cursor.seek(&mut trx, &key.datums(), KeyMatch::Exact, LockMode::None);
+        assert!(found.unwrap(), "{name}");
+        let report = db.check_table(&table).unwrap();
+        assert_eq!((report.errors, report.rows), (vec![], 1));
+    }
 }
 
 /// The counter is set together with the definition, but not to less than what follows the rows. A column that

@@ -191,7 +191,12 @@ impl PreparedRedefinition {
     /// Another table is rebuilt, too, as `Database::rebuild_table` does it. All else is as for
     /// [`and_redefine`](Self::and_redefine).
     pub fn and_rebuild(&mut self, to: &TableDef) -> Result<()> {
-        self.add(|ddl, prepared| ddl.add_rebuild(prepared, to, &[]))
+        self.and_convert(to, &[])
+    }
+
+    /// The same, and the columns at these positions are converted, as `Database::prepare_conversion` does it.
+    pub fn and_convert(&mut self, to: &TableDef, converted: &[usize]) -> Result<()> {
+        self.add(|ddl, prepared| ddl.add_rebuild(prepared, to, converted))
     }
 
     fn add(&mut self, add: impl FnOnce(&Ddl, &mut Redefinition) -> Result<()>) -> Result<()> {
