@@ -44,7 +44,7 @@ enum Part {
 }
 
 /// What is measured, one after the other, with the table `t`, whose rows come from the table `source`.
-const STATEMENTS: [(&str, &str); 12] = [
+const STATEMENTS: [(&str, &str); 13] = [
     ("INSERT … SELECT", "INSERT INTO t SELECT * FROM source"),
     ("ADD INDEX", "ALTER TABLE t ADD INDEX k (k)"),
     (
@@ -66,6 +66,7 @@ const STATEMENTS: [(&str, &str); 12] = [
     ),
     ("DROP COLUMN", "ALTER TABLE t DROP COLUMN extra"),
     ("OPTIMIZE", "OPTIMIZE TABLE t"),
+    ("another type", "ALTER TABLE t MODIFY k BIGINT NOT NULL"),
     (
         "another primary key",
         "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (k, id)",

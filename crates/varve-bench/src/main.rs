@@ -10,6 +10,7 @@ mod dictionary;
 mod drop;
 mod dump;
 mod embedded;
+mod estimates;
 mod fill;
 mod instructions;
 mod load;
@@ -84,6 +85,8 @@ enum BenchTask {
     Tpcc(tpcc::TpccArgs),
     /// The tables and queries of the TPC-H specification: plans and times, query by query
     Tpch(tpch::TpchArgs),
+    /// How far off the optimizer's numbers of rows are, of values that are skewed or depend on each other
+    Estimates(estimates::EstimatesArgs),
     /// A parent with a million children: a new key, which they follow, and the deletion of all
     Cascade(cascade::CascadeArgs),
     /// Statements that change a table's definition, or fill it, one by one; DROP and TRUNCATE beside readers
@@ -133,6 +136,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Recovery(args) => recovery::run(workspace, args),
         BenchTask::Tpcc(args) => tpcc::run(workspace, args),
         BenchTask::Tpch(args) => tpch::run(workspace, args),
+        BenchTask::Estimates(args) => estimates::run(workspace, args),
         BenchTask::Cascade(args) => cascade::run(workspace, args),
         BenchTask::Sizes(args) => sizes::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
