@@ -187,6 +187,15 @@ static bool stores_computed(const TABLE *form)
   return false;
 }
 
+// Whether a row's partition depends on a value that is computed.
+static bool is_placed_by_computed(const TABLE *form)
+{
+  for (Field **at= form->field; *at; at++)
+    if ((*at)->vcol_info && ((*at)->flags & FIELD_IN_PART_FUNC_FLAG))
+      return true;
+  return false;
+}
+
 // Whether values of this column are the server's own, and not those of a plugin's type.
 static bool has_plain_type(const Field *field)
 {
@@ -267,16 +276,9 @@ static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE 
   return !checks_anew(form, altered, converted.map()) && !generates_anew(altered, alter, converted.map());
 }
 
-// Whether one of these columns says where rows belong, or a generated one does that may be computed of it.
-static bool places_rows(const TABLE *form, const std::vector<const Field *> &fields)
+static bool places_rows(const Field *field)
 {
-  for (const Field *field : fields)
-    if (field->flags & FIELD_IN_PART_FUNC_FLAG)
-      return true;
-  for (Field **at= form->field; *at; at++)
-    if ((*at)->vcol_info && ((*at)->flags & FIELD_IN_PART_FUNC_FLAG))
-      return true;
-  return false;
+  return field->flags & FIELD_IN_PART_FUNC_FLAG;
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)
@@ -290,7 +292,7 @@ static bool means_the_same(const TABLE *table, const Field &field, const Column_
 {
   const CHARSET_INFO *const from= field.charset();
   if ((field.flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG)) || stores_computed(table) ||
-      !Charset(field.charset()).encoding_allows_reinterpret_as(to.charset))
+      is_placed_by_computed(table) || !Charset(field.charset()).encoding_allows_reinterpret_as(to.charset))
     return false;
   switch (field.real_type())
   {
@@ -403,9 +405,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // What is computed of a value that was NULL has to be computed anew, and may be a duplicate then; and its
-  // row may belong to another partition.
-  const bool loses_null= !without_null.empty() && replaces_null(alter);
-  if (loses_null && (stores_computed(table) || places_rows(table, without_null)))
+  // row may belong to another partition. (If that is by a generated column the server copies.)
+  const bool places= std::any_of(without_null.begin(), without_null.end(), places_rows);
+  if (!without_null.empty() && replaces_null(alter) && (stores_computed(table) || places))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said. It takes some options
   // for changes of rows.
@@ -500,9 +502,8 @@ public:
     return varve_redefinition_set_value_source(db, first->redefinition, &source);
   }
 
-  // The counter of a new column goes on behind the last number; of partitions that of the last one does,
-  // which is the greatest, and counts for all. That of a column of another type goes on, which is a new one
-  // for the engine; of partitions the greatest, as in a copy.
+  // The counter of a new column goes on behind the last number. That of a column of another type goes on,
+  // which is a new one for the engine. All partitions get the greatest one, as from a copy.
   varve_code count_on(const TABLE *altered, const Alter_inplace_info *alter) const
   {
     const Field *const counted= altered->found_next_number_field;

@@ -210,7 +210,7 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
   const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS &&
                     type != TL_READ_SKIP_LOCKED && type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
-  // CHECK TABLE looks whether rows are in their partition, and waits for who changes the next one.
+  // CHECK TABLE, with its own view, would keep rows locked while it waits for the next partition's writers.
   const bool looks= command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE || command == SQLCOM_CHECK;
   if (plain || looks || reads_without_lock(thd, type) || copies_table(command) ||
       command == SQLCOM_DROP_TABLE)

@@ -2,7 +2,7 @@
 //! the same settings for each engine, engines one after the other or in turn, how a report begins and ends.
 
 use std::fs;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -204,10 +204,24 @@ impl<'a> BenchServer<'a> {
         rounds: usize,
         mut measure: impl FnMut(&Self, &Sysbench<'a>) -> Result<T>,
     ) -> Result<Runs<T>> {
+        self.in_rounds(databases, 0..rounds, |server, database, _| {
+            measure(server, database)
+        })
+    }
+
+    /// The same in these of all rounds, whose number is told.
+    pub fn in_rounds<T>(
+        &mut self,
+        databases: &[Sysbench<'a>],
+        rounds: Range<usize>,
+        mut measure: impl FnMut(&Self, &Sysbench<'a>, usize) -> Result<T>,
+    ) -> Result<Runs<T>> {
         let mut runs = Runs::new(databases.len());
-        for round in 0..rounds {
+        for round in rounds {
             for n in 0..databases.len() {
                 let n = (n + round) % databases.len();
+                let mut measure =
+                    |server: &Self, database: &Sysbench<'a>| measure(server, database, round);
                 runs.add(n, self.measure(&databases[n], &mut measure)?);
             }
         }

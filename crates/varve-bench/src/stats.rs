@@ -80,13 +80,18 @@ impl<T> Runs<T> {
         is_pair.then(|| self.median(0, &figure) / self.median(1, &figure))
     }
 
-    /// The first engine's figure in that of the second, run by run, if there are two.
+    /// The first engine's figure in that of the second, run by run, if there are two. What is nothing has no
+    /// ratio.
     pub fn paired_ratio(&self, figure: impl Fn(&T) -> f64) -> Option<Estimate> {
         let [first, second] = &self.0[..] else {
             return None;
         };
-        let pairs = first.iter().zip(second);
-        let ratios: Vec<f64> = pairs.map(|(a, b)| figure(a) / figure(b)).collect();
+        let pairs = first
+            .iter()
+            .zip(second)
+            .map(|(a, b)| (figure(a), figure(b)));
+        let pairs = pairs.filter(|(a, b)| *a > 0.0 && *b > 0.0);
+        let ratios: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
         Some(paired_ratio(&ratios))
     }
 }

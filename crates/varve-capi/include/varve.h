@@ -1514,9 +1514,9 @@ enum varve_code varve_redefinition_set_value_source(const struct varve_db *db,
                                                     struct varve_redefinition *redefinition,
                                                     const struct varve_value_source *source);
 
-// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
-// greatest value in its rows, which may be less than it is now. Without this it stays, or is what
-// follows the values of a column that is new.
+// The AUTO_INCREMENT counter of each table that is prepared will be `next`, or what follows the greatest
+// value in its rows, which may be less than it is now. Without this it stays, or is what follows the values
+// of a column that is new.
 enum varve_code varve_redefinition_set_auto_increment(const struct varve_db *db,
                                                       struct varve_redefinition *redefinition,
                                                       uint64_t next);

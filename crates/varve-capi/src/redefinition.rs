@@ -192,9 +192,9 @@ pub unsafe extern "C" fn varve_redefinition_set_value_source(
     })
 }
 
-/// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
-/// greatest value in its rows, which may be less than it is now. Without this it stays, or is what
-/// follows the values of a column that is new.
+/// The AUTO_INCREMENT counter of each table that is prepared will be `next`, or what follows the greatest
+/// value in its rows, which may be less than it is now. Without this it stays, or is what follows the values
+/// of a column that is new.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_set_auto_increment(
     db: *const varve_db,

@@ -299,7 +299,7 @@ fn definitions_change_when_there_is_room_again() {
             let built = prepared.build(&mut |_, _| {});
             // Others write what is noted for a change that has failed.
             let mut trx = db.begin(Isolation::RepeatableRead);
-            update(&mut trx, &table, 7, 300, full.len() as u8).unwrap();
+            update(&mut trx, &table, 7, 300, rows as u8).unwrap();
             trx.commit().unwrap();
             built
         });

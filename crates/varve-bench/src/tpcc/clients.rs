@@ -60,7 +60,7 @@ pub fn run(
         // Who can't connect may not keep the others waiting.
         begin.wait();
         let from = Instant::now() + warm_up;
-        let rng = Rng::with_seed((seed << 32) + u64::from(n));
+        let rng = Rng::with_seed(seed + u64::from(n));
         work(&mut client?, scale, rng, from, from + time)
     };
     let ends: Vec<Result<Counts>> = thread::scope(|scope| {

@@ -16,6 +16,7 @@ mod random;
 mod schema;
 mod transactions;
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -56,6 +57,17 @@ pub struct TpccArgs {
     common: Common,
 }
 
+impl TpccArgs {
+    fn turn(&self) -> Duration {
+        Duration::from_secs(self.turn.min(self.time))
+    }
+
+    /// How many turns each number of terminals has in a round.
+    fn turns(&self) -> usize {
+        self.time.div_ceil(self.turn) as usize
+    }
+}
+
 /// What all rounds came to.
 struct Results {
     /// Rows a second that the tables were filled with.
@@ -86,8 +98,8 @@ pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
         filled_per_second: Runs::new(engines),
         turns: args.threads.iter().map(|_| Runs::new(engines)).collect(),
     };
-    for _ in 0..args.repeat {
-        round(&mut server, &databases, &scale, args, &mut results)?;
+    for n in 0..args.repeat {
+        round(&mut server, &databases, (n, args), &scale, &mut results)?;
     }
     server.end()?;
     if !args.common.json {
@@ -97,31 +109,34 @@ pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
     Ok(())
 }
 
-/// Fills the tables of all engines, and measures each number of terminals on them.
+/// Fills the tables of all engines, and measures each number of terminals on them. Which engine begins
+/// changes from round to round and from turn to turn.
 fn round<'a>(
     server: &mut BenchServer<'a>,
     databases: &[Sysbench<'a>],
+    (n, args): (usize, &TpccArgs),
     scale: &Scale,
-    args: &TpccArgs,
     results: &mut Results,
 ) -> Result<()> {
-    let filled = server.in_turn(databases, 1, |_, database| fill(database, scale))?;
+    let first = n * (1 + args.turns());
+    let filled = server.in_rounds(databases, n..n + 1, |_, database, _| fill(database, scale))?;
     results.filled_per_second.append(filled);
     let filled_orders = u64::from(scale.districts() * scale.customers);
     let mut orders = vec![filled_orders; databases.len()];
-    let turn = Duration::from_secs(args.turn.min(args.time));
-    let turns = usize::try_from(args.time.div_ceil(args.turn))?;
+    let turn = args.turn();
     for (&threads, results) in args.threads.iter().zip(&mut results.turns) {
-        let mut seed = 0;
-        let mut in_turn = |turns, times| {
-            server.in_turn(databases, turns, |server, database| {
-                seed += 1;
+        let mut in_turns = |turns: Range<usize>, times| {
+            server.in_rounds(databases, turns, |server, database, turn| {
+                // The engines are asked for the same in a turn.
+                let seed = (u64::from(threads) << 48) + ((turn as u64) << 32);
                 measure(database, server.pid(), scale, (threads, seed), times)
             })
         };
         // Pages are read, and what filling left to do in the background is done.
-        let warm_up = in_turn(1, (Duration::ZERO, Duration::from_secs(args.time) / 5))?;
-        let measured = in_turn(turns, (turn / 5, turn))?;
+        let warm_up = Duration::from_secs(args.time) / 5;
+        let warm_up = in_turns(first..first + 1, (Duration::ZERO, warm_up))?;
+        let turns = first + 1..first + 1 + args.turns();
+        let measured = in_turns(turns, (turn / 5, turn))?;
         for (n, database) in databases.iter().enumerate() {
             let reports = warm_up.of(n).iter().chain(measured.of(n));
             orders[n] += reports.map(|report| report.new_orders).sum::<u64>();
@@ -178,7 +193,9 @@ fn print(results: &Results, scale: &Scale, args: &TpccArgs) {
     println!(
         "{warehouses} warehouses, {items} items, {customers} customers a district; {} repetitions of {} s in \
          turns of {} s",
-        args.repeat, args.time, args.turn
+        args.repeat,
+        args.time,
+        args.turn().as_secs()
     );
     let of_engine = |engine: &Engine| {
         let name = engine.name();
@@ -256,7 +273,8 @@ fn to_json(results: &Results, scale: &Scale, args: &TpccArgs) -> Value {
     });
     json!({
         "warehouses": scale.warehouses, "items": scale.items, "customers": scale.customers,
-        "seconds": args.time, "settings": TABLES_IN_POOL, "engines": engines.collect::<Vec<_>>(),
+        "seconds": args.time, "turn_seconds": args.turn().as_secs(), "repetitions": args.repeat,
+        "settings": TABLES_IN_POOL, "engines": engines.collect::<Vec<_>>(),
         "ratios": ratios.collect::<Vec<_>>(),
         "filling_ratio": results.filled_per_second.ratio(|filled| *filled),
     })

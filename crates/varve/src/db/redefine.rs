@@ -240,12 +240,13 @@ impl PreparedRedefinition {
         Ok(())
     }
 
-    /// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
-    /// greatest value in its rows, which may be less than it is now. Without this it stays, or is what
-    /// follows the values of a column that is new.
+    /// The AUTO_INCREMENT counter of each table that is prepared will be `next`, or what follows the greatest
+    /// value in its rows, which may be less than it is now. Without this it stays, or is what follows the
+    /// values of a column that is new.
     pub fn set_auto_increment(&mut self, next: u64) -> Result<()> {
         let prepared = ready(&mut self.prepared)?;
-        self.inner.ddl.set_counter(prepared, next)
+        self.inner.ddl.set_counter(prepared, next);
+        Ok(())
     }
 
     /// Whom to ask for values of computed columns that are new, of a new AUTO_INCREMENT column and of those

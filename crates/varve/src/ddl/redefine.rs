@@ -257,11 +257,11 @@ impl Ddl {
         }
     }
 
-    /// The AUTO_INCREMENT counter of the table that was prepared last will be `next`, or what follows the
-    /// greatest value in its rows.
-    pub fn set_counter(&self, prepared: &mut Redefinition, next: u64) -> Result<()> {
-        prepared.last()?.counter = Some(next);
-        Ok(())
+    /// The AUTO_INCREMENT counter of each table that is prepared will be `next`, or what follows the greatest
+    /// value in its rows.
+    pub fn set_counter(&self, prepared: &mut Redefinition, next: u64) {
+        let changes = prepared.changes.iter_mut();
+        changes.for_each(|change| change.counter = Some(next));
     }
 
     /// Builds what is new while others use the tables. May be called again, and is left out if nothing is.
