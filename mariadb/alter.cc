@@ -187,11 +187,17 @@ static bool stores_computed(const TABLE *form)
   return false;
 }
 
+// Whether this column says to which partition a row belongs.
+static bool places_rows(const Field *field)
+{
+  return field->flags & FIELD_IN_PART_FUNC_FLAG;
+}
+
 // Whether a row's partition depends on a value that is computed.
 static bool is_placed_by_computed(const TABLE *form)
 {
   for (Field **at= form->field; *at; at++)
-    if ((*at)->vcol_info && ((*at)->flags & FIELD_IN_PART_FUNC_FLAG))
+    if ((*at)->vcol_info && places_rows(*at))
       return true;
   return false;
 }
@@ -246,7 +252,7 @@ static bool generates_anew(TABLE *altered, const Alter_inplace_info *alter, cons
     if (from && (from->vcol_info || (*at)->vcol_info) &&
         (!from->vcol_info || !(*at)->vcol_info || !from->is_equal(*source)))
       return true;
-    const bool lasts= is_stored(altered, *at) || ((*at)->flags & FIELD_IN_PART_FUNC_FLAG);
+    const bool lasts= is_stored(altered, *at) || places_rows(*at);
     if ((*at)->vcol_info && lasts && reads(altered, (*at)->vcol_info, converted))
       return true;
   }
@@ -269,16 +275,11 @@ static bool converts_as_copy(const TABLE *form, const varve_table *table, TABLE 
       continue;
     const bool is_counted= *at == altered->found_next_number_field;
     if (is_counted != (from == form->found_next_number_field) || !has_plain_type(from) ||
-        !has_plain_type(*at) || ((from->flags | (*at)->flags) & FIELD_IN_PART_FUNC_FLAG))
+        !has_plain_type(*at) || places_rows(from) || places_rows(*at))
       return false;
     bitmap_set_bit(converted.map(), (*at)->field_index);
   }
   return !checks_anew(form, altered, converted.map()) && !generates_anew(altered, alter, converted.map());
-}
-
-static bool places_rows(const Field *field)
-{
-  return field->flags & FIELD_IN_PART_FUNC_FLAG;
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)
@@ -291,7 +292,7 @@ static bool sets_counter(const Alter_inplace_info *alter)
 static bool means_the_same(const TABLE *table, const Field &field, const Column_definition &to)
 {
   const CHARSET_INFO *const from= field.charset();
-  if ((field.flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG)) || stores_computed(table) ||
+  if ((field.flags & PART_KEY_FLAG) || places_rows(&field) || stores_computed(table) ||
       is_placed_by_computed(table) || !Charset(field.charset()).encoding_allows_reinterpret_as(to.charset))
     return false;
   switch (field.real_type())
@@ -313,7 +314,7 @@ static bool means_the_same(const TABLE *table, const Field &field, const Column_
 static bool takes_more_spaces(const Field &field, const Column_definition &to)
 {
   return field.field_length <= to.length && to.charset != &my_charset_bin &&
-         !(to.charset->state & MY_CS_NOPAD) && !(field.flags & FIELD_IN_PART_FUNC_FLAG);
+         !(to.charset->state & MY_CS_NOPAD) && !places_rows(&field);
 }
 
 // CHAR, VARCHAR and VARBINARY that take more, and texts under another collation.

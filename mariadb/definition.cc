@@ -103,6 +103,7 @@ const Field *converted_from(const Alter_inplace_info *alter, const Field *field)
   const Field *const from= source ? source->field : nullptr;
   if (!(alter->handler_flags & ALTER_STORED_COLUMN_TYPE) || !from || from->vcol_info)
     return nullptr;
+  // Beside another type a copy decides what becomes of NULL.
   if (from->real_maybe_null() && !field->real_maybe_null())
     return from;
   const bool is_kept= from->is_equal(*source) || from->table->file->can_convert_nocopy(*from, *source);

@@ -14,7 +14,7 @@ namespace varve_plugin {
 const Create_field *source_of(const Alter_inplace_info *alter, const Field *field);
 
 // The column of the table that was, if this field's values have to be made of that one's by the server's
-// rules.
+// rules: it has another type, or ceases to take NULL when another one gets another type.
 const Field *converted_from(const Alter_inplace_info *alter, const Field *field);
 
 // An engine definition, and what it points to.

@@ -195,8 +195,7 @@ fn write_until(
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> Result<()> {
-    let mut client = Client::connect(&database.socket)?;
-    client.query(&format!("USE {}", database.database))?;
+    let mut client = database.connect()?;
     // Each has rows of its own: nobody waits for another one.
     let own = database.rows / WRITERS;
     let mut n = 0;

@@ -5,7 +5,6 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use varve_testbed::client::Client;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
@@ -162,8 +161,7 @@ fn fill(_: &BenchServer<'_>, database: &Sysbench<'_>) -> Result<Figures> {
 }
 
 fn estimate(database: &Sysbench<'_>) -> Result<Figures> {
-    let mut client = Client::connect(&database.socket)?;
-    client.query(&format!("USE {}", database.database))?;
+    let mut client = database.connect()?;
     let analyzed = client.query("ANALYZE TABLE t")?;
     let told = analyzed.last().and_then(|row| row[3].as_deref());
     ensure!(told == Some("OK"), "ANALYZE TABLE: {analyzed:?}");

@@ -147,19 +147,19 @@ pub fn paired_ratio(ratios: &[f64]) -> Estimate {
 /// The least `w` for which the sum of positive ranks of `n` signs tossed by a coin is `w` or less with a
 /// probability of 2.5 % at least.
 fn lower_quantile(n: usize) -> usize {
-    // How many of the 2^n outcomes have each sum.
-    let mut outcomes = vec![0.0f64; n * (n + 1) / 2 + 1];
-    outcomes[0] = 1.0;
+    // Which share of the outcomes has each sum.
+    let mut shares = vec![0.0f64; n * (n + 1) / 2 + 1];
+    shares[0] = 1.0;
     for rank in 1..=n {
-        for sum in (rank..outcomes.len()).rev() {
-            outcomes[sum] += outcomes[sum - rank];
+        for sum in (0..shares.len()).rev() {
+            let with_rank = sum.checked_sub(rank).map_or(0.0, |rest| shares[rest]);
+            shares[sum] = (shares[sum] + with_rank) / 2.0;
         }
     }
     let mut below = 0.0;
-    let enough = 0.025 * 2f64.powi(n as i32);
-    let reached = outcomes.iter().position(|count| {
-        below += count;
-        below >= enough
+    let reached = shares.iter().position(|share| {
+        below += share;
+        below >= 0.025
     });
     reached.expect("all outcomes together are enough")
 }
@@ -192,12 +192,42 @@ mod tests {
         assert_eq!(spread.to_string(), "4 (1-9)");
     }
 
+    #[test]
+    fn neighbouring_runs_make_a_ratio() {
+        let mut runs = Runs::new(2);
+        for (engine, figure) in [(0, 3.0), (1, 6.0), (0, 0.0), (1, 9.0)] {
+            runs.add(engine, figure);
+        }
+        let mut more = Runs::new(2);
+        more.add(0, 2.0);
+        more.add(1, 4.0);
+        runs.append(more);
+        let ratio = runs.paired_ratio(|figure| *figure).expect("there are two");
+        assert_eq!(ratio.to_string(), "0.50");
+        let six = Estimate {
+            value: 1.0,
+            interval: Some((0.9, 1.13)),
+        };
+        assert_eq!(six.to_string(), "1.00 (0.90-1.13)");
+        assert!(Runs::<f64>::new(1).paired_ratio(|figure| *figure).is_none());
+    }
+
     /// From tables of the signed-rank test.
     #[test]
     fn quantiles_of_signed_ranks() {
         for (n, quantile) in [(5, 0), (6, 1), (8, 4), (10, 9), (15, 26), (20, 53)] {
             assert_eq!(lower_quantile(n), quantile, "{n}");
         }
+        // Of so many the sum is distributed normally.
+        let many = lower_quantile(1_095) as f64;
+        let (mean, deviation) = (
+            1_095.0 * 1_096.0 / 4.0,
+            (1_095.0f64 * 1_096.0 * 2_191.0 / 24.0).sqrt(),
+        );
+        assert!(
+            (many - (mean - 1.96 * deviation)).abs() < 0.01 * deviation,
+            "{many}"
+        );
     }
 
     #[test]

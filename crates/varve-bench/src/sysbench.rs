@@ -42,6 +42,13 @@ impl Sysbench<'_> {
         Ok(client)
     }
 
+    /// A client that uses the database, which is there.
+    pub fn connect(&self) -> Result<Client> {
+        let mut client = Client::connect(&self.socket)?;
+        client.query(&format!("USE {}", self.database))?;
+        Ok(client)
+    }
+
     /// Makes the database and fills its tables for `script`.
     pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
         let mut client = self.begin_anew()?;

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use varve_testbed::client::Client;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
@@ -140,16 +139,14 @@ fn round<'a>(
         for (n, database) in databases.iter().enumerate() {
             let reports = warm_up.of(n).iter().chain(measured.of(n));
             orders[n] += reports.map(|report| report.new_orders).sum::<u64>();
-            let mut client = Client::connect(&database.socket)?;
-            client.query(&format!("USE {}", database.database))?;
-            consistency::check(&mut client, orders[n])
+            consistency::check(&mut database.connect()?, orders[n])
                 .with_context(|| format!("{} after {threads} terminals", database.engine.name()))?;
         }
         results.append(measured);
     }
     for database in databases {
-        let mut client = Client::connect(&database.socket)?;
-        client.query(&format!("DROP DATABASE {}", database.database))?;
+        let drop = format!("DROP DATABASE {}", database.database);
+        database.connect()?.query(&drop)?;
     }
     Ok(())
 }
@@ -161,9 +158,7 @@ fn fill(database: &Sysbench<'_>, scale: &Scale) -> Result<f64> {
     let rows = load::fill(socket, name, database.engine, scale).context("filling the tables")?;
     let filled_per_second = rows as f64 / begun.elapsed().as_secs_f64();
     load::analyze(socket, name)?;
-    let mut client = Client::connect(socket)?;
-    client.query(&format!("USE {name}"))?;
-    consistency::check_filled(&mut client, scale)?;
+    consistency::check_filled(&mut database.connect()?, scale)?;
     Ok(filled_per_second)
 }
 

@@ -57,9 +57,8 @@ pub fn run(workspace: &Workspace, args: &TpchArgs) -> Result<()> {
     make_source(&server, args.scale)?;
     let databases = server.databases(1, 1);
     server.each(&databases, |server, database| fill(server, database))?;
-    let runs = server.in_turn(&databases, args.repeat as usize, |server, database| {
-        let mut client = server.connect()?;
-        client.query(&format!("USE {}", database.database))?;
+    let runs = server.in_turn(&databases, args.repeat as usize, |_, database| {
+        let mut client = database.connect()?;
         let answered = queries.iter().map(|sql| answer(&mut client, sql));
         answered.collect::<Result<Vec<_>>>()
     })?;
