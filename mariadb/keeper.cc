@@ -20,6 +20,7 @@
 
 #include "engine.h"
 #include "instruments.h"
+#include "local.h"
 
 #include "mysqld.h"
 
@@ -76,34 +77,9 @@ const char *const statements[]= {
   "PRIMARY KEY (database_name, table_name, index_name, stat_name)"
   ") ENGINE=VARVE DEFAULT CHARSET=utf8mb3 COLLATE=utf8mb3_bin STATS_PERSISTENT=0"};
 
-// A connection without a client, which may do anything, also in a read-only server, and logs nothing.
-class Connection
-{
-public:
-  Connection() : m_connection(mysql_init(nullptr))
-  {
-    m_is_well= m_connection && mysql_real_connect_local(m_connection);
-  }
-  ~Connection()
-  {
-    if (m_connection)
-      mysql_close(m_connection);
-  }
-  bool execute(const char *statement)
-  {
-    return m_is_well && !mysql_real_query(m_connection, statement, ulong(strlen(statement)));
-  }
-  uint error() const { return m_is_well ? mysql_errno(m_connection) : 0; }
-  const char *words() const { return m_connection ? mysql_error(m_connection) : "no memory"; }
-
-private:
-  MYSQL *m_connection;
-  bool m_is_well;
-};
-
 void execute_statements()
 {
-  Connection connection;
+  Local_connection connection;
   for (const char *statement : statements)
     if (!connection.execute(statement))
     {
@@ -115,7 +91,7 @@ void execute_statements()
 // Makes the tables while nobody installs or uninstalls a plugin. False: somebody does, try again.
 bool make_tables()
 {
-  Connection guard;
+  Local_connection guard;
   if (!guard.execute("SET SESSION lock_wait_timeout=1") || !guard.execute("LOCK TABLES mysql.plugin READ"))
   {
     if (guard.error() == ER_LOCK_WAIT_TIMEOUT)

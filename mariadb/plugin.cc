@@ -9,6 +9,7 @@
 #include "collation.h"
 #include "engine.h"
 #include "instruments.h"
+#include "memcached.h"
 #include "options.h"
 #include "progress.h"
 #include "statistics.h"
@@ -97,6 +98,7 @@ static int init(void *p)
   hton->signal_ddl_recovery_done= note_end_of_ddl_log;
   hton->flush_logs= flush_logs;
   hton->show_status= show_engine_status;
+  hton->pre_shutdown= stop_memcached;
   hton->tablefile_extensions= table_file_extensions;
   hton->table_options= table_options;
   hton->flags= HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
@@ -181,6 +183,7 @@ static int deinit(void *)
 }  // namespace varve_plugin
 
 static struct st_mysql_storage_engine varve_storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+static struct st_mysql_daemon varve_daemon= {MYSQL_DAEMON_INTERFACE_VERSION};
 static struct st_mysql_information_schema varve_schema_table= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 
 #define SCHEMA_TABLE(name, init, description)                                                                \
@@ -221,5 +224,20 @@ SCHEMA_TABLE("VARVE_BUFFER_POOL_STATS", init_buffer_pool, "The buffer pool of th
 SCHEMA_TABLE("VARVE_BUFFER_PAGE", init_pool_pages, "The pages in the buffer pool of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_TRX", init_trx, "The transactions of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_LOCKS", init_locks, "The locks of the storage engine VARVE that are waited for, and those in their way"),
-SCHEMA_TABLE("VARVE_LOCK_WAITS", init_lock_waits, "Who waits for whom in the storage engine VARVE")
+SCHEMA_TABLE("VARVE_LOCK_WAITS", init_lock_waits, "Who waits for whom in the storage engine VARVE"),
+{
+  MYSQL_DAEMON_PLUGIN,
+  &varve_daemon,
+  "VARVE_MEMCACHED",
+  "The Varve authors",
+  "Clients of memcached read and change rows of tables",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_memcached,
+  varve_plugin::deinit_memcached,
+  0x0001,
+  nullptr,
+  varve_plugin::memcached_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+}
 maria_declare_plugin_end;

@@ -1,18 +1,28 @@
-//! Clients' view of `varve serve`: libmemcached's `memccapable`, and random conversations with it and with
-//! memcached, which must not tell them apart (`crates/varve-memcached/tests/beside_memcached.rs`).
+//! Clients' view of the memcached server, that of a database of its own and that of MariaDB: libmemcached's
+//! `memccapable`, and random conversations with it and with memcached, which must not tell them apart
+//! (`crates/varve-memcached/tests/beside_memcached.rs`).
 
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::memcached::programs;
-use varve_testbed::workspace::{AS_TESTED, Workspace, cargo};
+use varve_testbed::plugin;
+
+use varve_testbed::server::{DataDir, Engine, Server};
+use varve_testbed::workspace::{AS_TESTED, Workspace, cargo, remove_dir};
 
 use crate::mtr::Count;
 
 /// All that `memccapable` has.
 const CAPABILITIES: u32 = 54;
 const CONVERSATIONS: u32 = 300;
+/// MariaDB listens when it has started.
+const START_TIME: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub struct MemcachedArgs {
@@ -25,7 +35,7 @@ pub struct MemcachedArgs {
 }
 
 pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
-    check(workspace, &programs(workspace)?, args).map(drop)
+    check_both(workspace, &programs(workspace)?, args).map(drop)
 }
 
 /// `memccapable`'s tests and ours, or none if the programs can't be had.
@@ -37,7 +47,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
                 seed: None,
                 conversations: CONVERSATIONS,
             };
-            count.passed = check(workspace, &programs, &args)?;
+            count.passed = check_both(workspace, &programs, &args)?;
         }
         Err(error) => {
             println!("skipped: {error:#}");
@@ -47,7 +57,45 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
     Ok(count)
 }
 
-fn check(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result<u32> {
+/// A database of its own, then MariaDB.
+fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result<u32> {
+    let alone = check(workspace, programs, args, &[])?;
+    let prefix = plugin::prefix_for(workspace, &[Engine::Varve])?;
+    let dir = workspace.target.join("memcached");
+    remove_dir(&dir)?;
+    DataDir(dir.clone()).initialise(&prefix)?;
+    // Nobody else is likely to take it until the server does.
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let (port, socket) = (port.to_string(), dir.join("items.sock"));
+    let options = [
+        "--plugin-load-add=ha_varve".to_string(),
+        // The database of its own is as quick.
+        "--varve-flush-log-at-trx-commit=0".to_string(),
+        format!("--varve-memcached-port={port}"),
+        format!("--varve-memcached-socket={}", socket.display()),
+    ];
+    let mut server = Server::start(&prefix, DataDir(dir.clone()), None, &options)?;
+    let elsewhere = [
+        ("VARVE_MEMCACHED_PORT", port),
+        ("VARVE_MEMCACHED_SOCKET", socket.display().to_string()),
+    ];
+    let begun = Instant::now();
+    while UnixStream::connect(&socket).is_err() {
+        ensure!(begun.elapsed() < START_TIME, "MariaDB does not listen");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let in_server = check(workspace, programs, args, &elsewhere)?;
+    server.stop()?;
+    remove_dir(&dir)?;
+    Ok(alone + in_server)
+}
+
+fn check(
+    workspace: &Workspace,
+    programs: &Path,
+    args: &MemcachedArgs,
+    elsewhere: &[(&str, String)],
+) -> Result<u32> {
     let test = Cmd::new(cargo())
         .args(["test", "--quiet"])
         .args(AS_TESTED)
@@ -57,9 +105,14 @@ fn check(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result
             "--",
             "--ignored",
             "--nocapture",
+            // MariaDB's clients share a container, in which one of the tests says `flush_all`.
+            "--test-threads=1",
         ])
         .env("VARVE_MEMCACHED_PROGRAMS", programs)
         .env("VARVE_CONVERSATIONS", args.conversations.to_string());
+    let test = elsewhere
+        .iter()
+        .fold(test, |test, (name, value)| test.env(*name, value));
     let test = match args.seed {
         Some(seed) => test.env("VARVE_SEED", seed.to_string()),
         None => test,

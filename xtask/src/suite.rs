@@ -87,10 +87,10 @@ const SLOW: [Step; 13] = [
         loom_tests(workspace, &[])
     }),
     ("the monitor in a browser", monitor::run_suite),
-    ("clients of memcached", memcached::run_suite),
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
+    ("clients of memcached", memcached::run_suite),
     ("MariaDB's test runner", mtr::run_suite),
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("MariaDB's other suites", suites::run_short),

@@ -1,5 +1,5 @@
-//! `bench memcached`: gets and sets of `varve serve` beside memcached, and beside point selects of sysbench
-//! in a server with Varve.
+//! `bench memcached`: gets and sets of `varve serve`, and of the plugin in MariaDB, beside memcached, and beside
+//! point selects of sysbench in such a server.
 //!
 //! One thread is the client of all connections. It sends each a batch of requests, then reads all answers,
 //! and begins again: so there is always one batch of each connection under way. Keys are drawn uniformly, and
@@ -17,7 +17,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::memcached;
-use varve_testbed::server::Engine;
+use varve_testbed::plugin;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::server::{DataDir, Engine, Server as MariaDb};
 use varve_testbed::workspace::{Workspace, cargo, remove_dir};
 
 use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
@@ -56,24 +58,42 @@ pub struct MemcachedArgs {
 }
 
 /// Who is measured: memcached first, as the ratios are to it.
-const SERVERS: [&str; 3] = ["memcached", "varve, lazy", "varve, durable"];
+const SERVERS: [&str; 5] = [
+    "memcached",
+    "varve, lazy",
+    "varve, durable",
+    "MariaDB, lazy",
+    "MariaDB, durable",
+];
 
 /// One of them.
 struct Server {
-    process: Child,
+    process: Process,
     port: u16,
 }
 
+enum Process {
+    Program(Child),
+    /// It ends when it is dropped.
+    MariaDb {
+        _server: MariaDb,
+    },
+}
+
 impl Server {
-    fn start(programs: &Path, varve: &Path, dir: &Path, which: usize) -> Result<Server> {
+    fn start(programs: &Programs, dir: &Path, which: usize) -> Result<Server> {
+        let (dir, is_durable) = (dir.join(which.to_string()), which % 2 == 0);
         let mut server = match which {
-            0 => memcached_on_a_free_port(programs)?,
-            _ => serve(varve, &dir.join(which.to_string()), which == 2)?,
+            0 => memcached_on_a_free_port(&programs.memcached)?,
+            1 | 2 => serve(&programs.varve, &dir, is_durable)?,
+            _ => in_mariadb(&programs.prefix, dir, is_durable)?,
         };
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", server.port)).is_err() {
-            let ended = server.process.try_wait()?;
-            ensure!(ended.is_none(), "{} has ended: {ended:?}", SERVERS[which]);
+            if let Process::Program(process) = &mut server.process {
+                let ended = process.try_wait()?;
+                ensure!(ended.is_none(), "{} has ended: {ended:?}", SERVERS[which]);
+            }
             ensure!(
                 begun.elapsed().as_secs() < 60,
                 "{} does not listen",
@@ -87,10 +107,36 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended, which was noticed by who asked it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Process::Program(process) = &mut self.process {
+            // It may have ended, which was noticed by who asked it.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
+}
+
+/// What is run.
+struct Programs {
+    memcached: PathBuf,
+    varve: PathBuf,
+    prefix: Prefix,
+}
+
+fn in_mariadb(prefix: &Prefix, dir: PathBuf, is_durable: bool) -> Result<Server> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let dir = DataDir(dir);
+    dir.initialise(prefix)?;
+    let options = [
+        "--plugin-load-add=ha_varve".to_string(),
+        "--varve-buffer-pool-size=1G".to_string(),
+        format!("--varve-flush-log-at-trx-commit={}", u8::from(is_durable)),
+        format!("--varve-memcached-port={port}"),
+    ];
+    let server = MariaDb::start(prefix, dir, None, &options)?;
+    Ok(Server {
+        process: Process::MariaDb { _server: server },
+        port,
+    })
 }
 
 fn memcached_on_a_free_port(programs: &Path) -> Result<Server> {
@@ -110,7 +156,10 @@ fn memcached_on_a_free_port(programs: &Path) -> Result<Server> {
         .arg(port.to_string())
         .spawn()
         .context("memcached")?;
-    Ok(Server { process, port })
+    Ok(Server {
+        process: Process::Program(process),
+        port,
+    })
 }
 
 fn serve(varve: &Path, dir: &Path, is_durable: bool) -> Result<Server> {
@@ -133,7 +182,10 @@ fn serve(varve: &Path, dir: &Path, is_durable: bool) -> Result<Server> {
         .next()
         .and_then(|port| port.parse().ok());
     let port = port.with_context(|| format!("`varve serve` says {said:?}"))?;
-    Ok(Server { process, port })
+    Ok(Server {
+        process: Process::Program(process),
+        port,
+    })
 }
 
 /// What is asked.
@@ -259,18 +311,21 @@ pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
     let numbers = args.connections.iter().chain(&args.pipeline);
     let is_something = args.repeat > 0 && args.time > 0 && args.items > 0;
     ensure!(is_something && numbers.min() > Some(&0), "nothing to run");
-    let programs = memcached::programs(workspace)?;
-    let varve = build(workspace)?;
     let common = Common {
         json: args.json,
         engines: vec![Engine::Varve],
         options: vec!["--max-connections=600".into()],
     };
     let benchmark = Benchmark::begin(workspace, "memcached", &common)?;
+    let programs = Programs {
+        memcached: memcached::programs(workspace)?,
+        varve: build(workspace)?,
+        prefix: plugin::prefix_for(workspace, &[Engine::Varve])?,
+    };
     let dir = workspace.target.join("bench-memcached-served");
     remove_dir(&dir)?;
     std::fs::create_dir_all(&dir)?;
-    let servers = (0..SERVERS.len()).map(|which| Server::start(&programs, &varve, &dir, which));
+    let servers = (0..SERVERS.len()).map(|which| Server::start(&programs, &dir, which));
     let servers = servers.collect::<Result<Vec<_>>>()?;
     let mut client = Client {
         args,
@@ -281,7 +336,7 @@ pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
         client.fill(server.port)?;
     }
     let table = Table::new(
-        "sets %:>6|connections:>11|pipeline:>8|server:<14|requests/s (min-max):>30|p99 ms:>8.2|ratio:>6.2",
+        "sets %:>6|connections:>11|pipeline:>8|server:<16|requests/s (min-max):>30|p99 ms:>8.2|ratio:>6.2",
     );
     if !args.json {
         println!("{} items of {} bytes", args.items, args.value_bytes);

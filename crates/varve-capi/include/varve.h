@@ -236,6 +236,29 @@ typedef enum varve_memory {
   VARVE_MEMORY_SORT_BUFFERS,
 } varve_memory;
 
+// What a call of a varve_memcached_store came to.
+typedef enum varve_memcached_code {
+  VARVE_MEMCACHED_OK = 0,
+  // There is no row with this key.
+  VARVE_MEMCACHED_NO_ROW = 1,
+  // A row with this key was made since it was looked for.
+  VARVE_MEMCACHED_MADE = 2,
+  // It would have to wait, and must not.
+  VARVE_MEMCACHED_BUSY = 3,
+  // `error` says why.
+  VARVE_MEMCACHED_FAILED = 4,
+} varve_memcached_code;
+
+// How a row is looked for.
+typedef enum varve_memcached_find {
+  // To be read, as of the first one since `end_reads`, without waiting for anybody.
+  VARVE_MEMCACHED_READ = 0,
+  // The same, and it may wait.
+  VARVE_MEMCACHED_READ_WAITING = 1,
+  // Locked, to be changed in the batch that was begun.
+  VARVE_MEMCACHED_CHANGE = 2,
+} varve_memcached_find;
+
 // What a call is doing that takes long.
 typedef enum varve_phase {
   // Reads the rows that indexes, or another table, are built of. Counts rows.
@@ -333,6 +356,9 @@ typedef struct varve_export varve_export;
 
 // Rows on their way into a table that was empty.
 typedef struct varve_load varve_load;
+
+// A server that runs.
+typedef struct varve_memcached varve_memcached;
 
 // A monitor that runs.
 typedef struct varve_monitor varve_monitor;
@@ -760,6 +786,72 @@ typedef struct varve_instruments {
 // Receives a row, with a value for each column of the table, that has the same values in the unique index of
 // this name as another one.
 typedef void (*varve_duplicate_fn)(void *context, const char *index, const struct varve_value *row);
+
+// What a row has under its key.
+typedef struct varve_memcached_item {
+  // Valid until the session's next call.
+  const uint8_t *value;
+  size_t value_bytes;
+  uint64_t cas;
+  uint32_t flags;
+  // In seconds since 1970; 0: it does not end.
+  uint32_t expires;
+  uint8_t marks;
+} varve_memcached_item;
+
+// Where rows are. Each function is called by any thread; a session by one at a time.
+typedef struct varve_memcached_store {
+  void *context;
+  // Names of the containers, that a key chooses by `@@name`, and of their tables, both ending with a null
+  // pointer. The first one is the one that a connection begins with. Valid for as long as the server runs.
+  const char *const *containers;
+  const char *const *tables;
+  // What stands between a container's name and a key.
+  const char *delimiter;
+  // A new session; null: there can't be one.
+  void *(*open)(void *context);
+  void (*close)(void *session);
+  enum varve_memcached_code (*find)(void *session,
+                                    size_t container,
+                                    const uint8_t *key,
+                                    size_t key_bytes,
+                                    enum varve_memcached_find how,
+                                    struct varve_memcached_item *out);
+  void (*end_reads)(void *session);
+  enum varve_memcached_code (*begin)(void *session);
+  // Changes the row that was looked for last, or makes it. `cas` may become another one.
+  enum varve_memcached_code (*put)(void *session, struct varve_memcached_item *item);
+  // Deletes the row that was found last.
+  enum varve_memcached_code (*remove)(void *session);
+  enum varve_memcached_code (*commit)(void *session);
+  void (*roll_back)(void *session);
+  // Why the last call has failed. Valid until the session's next call.
+  const char *(*error)(void *session);
+  // Deletes rows of a container: all if `before` is 0, otherwise those that end at this time or before, as
+  // far as nobody has locked them. Counts them in `deleted`, also if it fails.
+  enum varve_memcached_code (*clear)(void *session, size_t container, uint32_t before, uint64_t *deleted);
+  // About how many rows there are in all containers.
+  uint64_t (*count)(void *context);
+} varve_memcached_store;
+
+// How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
+typedef struct varve_memcached_options {
+  // A loopback address with a port.
+  const char *address;
+  // The path of a Unix socket.
+  const char *socket;
+  // Threads that read.
+  size_t threads;
+  // Threads that change.
+  size_t change_threads;
+  size_t connections;
+  size_t value_bytes;
+  // Changes in one transaction.
+  size_t batch;
+  uint64_t idle_seconds;
+  // How often what is over is deleted; 0: never.
+  uint64_t sweep_seconds;
+} varve_memcached_options;
 
 // What a session is doing.
 typedef struct varve_session_activity {
@@ -1379,6 +1471,22 @@ enum varve_code varve_load_finish(struct varve_load *load,
 // Ends a load before its end. What it has done of a table whose name does not begin with #, a rollback takes
 // back.
 void varve_load_abandon(struct varve_load *load, const struct varve_txn *txn);
+
+// Starts a server for clients of memcached, whose items are the rows of `store`. VARVE_INVALID for options
+// that can't be used, VARVE_IO if the port or the socket is taken.
+enum varve_code varve_memcached_start(const struct varve_memcached_store *store,
+                                      const struct varve_memcached_options *options,
+                                      struct varve_memcached **out);
+
+// A cas for a row that has no column for one: another one when the row's values are others.
+uint64_t varve_memcached_fingerprint(const struct varve_memcached_item *item);
+
+// The port that it listens on; 0: on none.
+uint16_t varve_memcached_port(const struct varve_memcached *server);
+
+// Stops it, once the batches that are being done are done. Nothing of it is left when this returns: all
+// sessions are closed.
+void varve_memcached_stop(struct varve_memcached *server);
 
 // Starts a monitor of the database, in a thread of its own. VARVE_INVALID for an address that can't be used
 // or a file without a usable token, VARVE_IO if the port is taken or the file can't be read.

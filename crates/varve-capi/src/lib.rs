@@ -18,6 +18,7 @@
 //! - `progress`: how far calls that take long have come.
 //! - `value_source`: values that the engine asks for when it makes a row by itself.
 //! - `statistics`: what is known of tables, to be stored by the caller.
+//! - `memcached`: the memcached protocol on rows of the caller's.
 //! - `monitor`: metrics and a live page over HTTP.
 //! - `status`: metrics, undo tablespaces.
 //! - `transactions`: those that run, who waits for whom, texts for people.
@@ -42,6 +43,7 @@ pub mod foreign;
 pub mod history;
 pub mod instruments;
 pub mod load;
+pub mod memcached;
 pub mod monitor;
 pub mod pool_dump;
 pub mod prepared;

@@ -27,17 +27,16 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::sync::oneshot;
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::timeout;
-use varve::{Database, FlushLog, Result};
 
+use crate::batch::Changes;
 use crate::counters::Counts;
-use crate::item::{ItemRef, now};
+use crate::item::now;
+use crate::items::{Items, Refusal, Wait};
 use crate::protocol::{Ask, Limits, Protocol, Read, Reply, Step, parse};
 use crate::request::Request;
 use crate::server::Shared;
-use crate::store::{Committed, Session};
 
 /// With so many bytes of answers, they are sent before anything else is done.
 pub const MOST_ANSWER_BYTES: usize = 256 << 10;
@@ -45,10 +44,10 @@ const READ_BYTES: usize = 16 << 10;
 /// After so many reads others have their turn.
 const READS_AT_ONCE: usize = 256;
 
-pub struct Connection {
-    shared: Arc<Shared>,
+pub struct Connection<I: Items> {
+    shared: Arc<Shared<I>>,
     /// Always there, but while a batch is done.
-    session: Option<Session>,
+    session: Option<I::Session>,
     input: BytesMut,
     output: BytesMut,
     /// Changes that are not done yet.
@@ -70,10 +69,10 @@ enum Then {
     End,
 }
 
-impl Connection {
-    pub fn new(shared: Arc<Shared>) -> Result<Connection> {
+impl<I: Items> Connection<I> {
+    pub fn new(shared: Arc<Shared<I>>) -> Result<Connection<I>, Refusal> {
         Ok(Connection {
-            session: Some(shared.store.session()?),
+            session: Some(shared.items.session()?),
             shared,
             input: BytesMut::new(),
             output: BytesMut::new(),
@@ -135,7 +134,7 @@ impl Connection {
     /// Does all requests that are there.
     async fn work(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<Then> {
         let limits = Limits {
-            value_bytes: self.shared.store.most_value_bytes,
+            value_bytes: self.shared.items.most_value_bytes(),
         };
         let then = loop {
             let skipped = self.skip.min(self.input.len() as u64);
@@ -166,7 +165,7 @@ impl Connection {
 
     fn end_reads(&mut self) {
         let session = self.session.as_mut().expect("no batch is being done");
-        session.end_reads();
+        self.shared.items.end_reads(session);
     }
 
     /// Does one request. `Some`: the next one has to wait.
@@ -195,7 +194,7 @@ impl Connection {
                     if n % READS_AT_ONCE == READS_AT_ONCE - 1 {
                         yield_now().await;
                     }
-                    if !self.read(&read, key) {
+                    if !self.read(&read, key).await? {
                         return Ok(None);
                     }
                 }
@@ -212,9 +211,11 @@ impl Connection {
             Ask::FlushAll(delay, reply) => {
                 self.counts.cmd_flush += 1;
                 self.end_reads();
-                match self.shared.clone().flush_all(delay).await {
+                let session = self.session.as_ref().expect("no batch is being done");
+                let container = self.shared.items.container(session);
+                match self.shared.clone().flush_all(container, delay).await {
                     Ok(()) => reply.done(&mut self.output),
-                    Err(e) => reply.fail(&e.to_string(), &mut self.output),
+                    Err(refusal) => reply.fail(&refusal.told(), &mut self.output),
                 }
             }
             Ask::Quit(text) => {
@@ -226,29 +227,49 @@ impl Connection {
     }
 
     /// Reads an item, and answers. `false`: no more keys are to be read.
-    fn read(&mut self, read: &Read<'_>, key: &[u8]) -> bool {
+    async fn read(&mut self, read: &Read<'_>, key: &[u8]) -> io::Result<bool> {
+        let mut done = self.read_now(read, key);
+        if let Err(Refusal::Busy) = done {
+            // Elsewhere, where it may wait.
+            let mut session = self.session.take().expect("no batch is being done");
+            let (shared, of) = (self.shared.clone(), key.to_vec());
+            let waited = spawn_blocking(move || {
+                let waited = shared.items.read(&mut session, &of, Wait::Yes, |_| ());
+                (session, waited)
+            });
+            let (session, waited) = waited.await.map_err(io::Error::other)?;
+            self.session = Some(session);
+            done = waited.and_then(|()| self.read_now(read, key));
+        }
+        match done {
+            Ok(change) => self.batch.extend(change),
+            Err(refusal) => {
+                read.fail(&refusal.told(), &mut self.output);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads an item, and answers, or says as which change it is to be read.
+    fn read_now(
+        &mut self,
+        read: &Read<'_>,
+        key: &[u8],
+    ) -> Result<Option<(Request, Reply)>, Refusal> {
         let session = self.session.as_mut().expect("no batch is being done");
         let (out, counts) = (&mut self.output, &mut self.counts);
-        let begin = out.len();
-        let done = self.shared.store.read(session, key, |item| {
+        self.shared.items.read(session, key, Wait::No, |item| {
+            let item = item.filter(|item| !item.is_over(now()));
             // Who is to renew it is written down: that is a change.
-            let change = item.filter(ItemRef::wants_renewal);
+            let change = item.as_ref().filter(|item| item.wants_renewal());
             let change = change.and_then(|_| read.as_change());
             if change.is_none() {
                 counts.read(item.is_some());
                 read.answer(key, item, now(), out);
             }
             change
-        });
-        match done {
-            Ok(change) => self.batch.extend(change),
-            Err(e) => {
-                out.truncate(begin);
-                read.fail(&e.to_string(), out);
-                return false;
-            }
-        }
-        true
+        })
     }
 
     /// Does the changes that have come, and waits until they are durable (MC-1).
@@ -271,20 +292,26 @@ impl Connection {
         let shared = self.shared.clone();
         let done = spawn_blocking(move || {
             let (mut out, mut counts) = (BytesMut::new(), Counts::default());
-            let store = &shared.store;
-            let (committed, done) = store.change(&mut session, &batch, &mut counts, &mut out);
-            (session, batch, committed, done, counts, out)
+            let mut changes = Changes {
+                items: &shared.items,
+                clock: &shared.clock,
+                session: &mut session,
+                counts: &mut counts,
+                out: &mut out,
+            };
+            let (durable, done) = changes.make(&batch);
+            (session, batch, durable, done, counts, out)
         });
         // It was cancelled, as the server ends, or has panicked, which the panic hook has told.
         let done = done.await.map_err(io::Error::other)?;
-        let (session, mut batch, committed, done, mut counts, mut out) = done;
-        let waited = match committed.needs_to_wait() {
-            true => wait(&self.shared.store.db, committed).await,
-            false => Ok(()),
+        let (session, mut batch, durable, done, mut counts, mut out) = done;
+        let waited = match durable {
+            Some(durable) => durable.await,
+            None => Ok(()),
         };
-        if let Err(e) = waited {
+        if let Err(refusal) = waited {
             out.clear();
-            let why = e.to_string();
+            let why = refusal.told();
             let failed = batch[..done].iter();
             failed.for_each(|(_, reply)| reply.fail(&why, &mut out));
         }
@@ -296,23 +323,6 @@ impl Connection {
             false => self.output.extend_from_slice(&out),
         }
         Ok(())
-    }
-}
-
-/// Waits for the commit without a thread, if there is a disk to be waited for.
-async fn wait(db: &Database, committed: Committed) -> Result<()> {
-    if db.flush_log_at_trx_commit() != FlushLog::Sync {
-        return committed.wait();
-    }
-    let (tell, told) = oneshot::channel();
-    db.when_durable(move || {
-        // Whoever waits for it may have gone.
-        let _ = tell.send(());
-    });
-    match told.await {
-        Ok(()) => Ok(()),
-        // The database is unusable, and says why.
-        Err(_) => committed.wait(),
     }
 }
 

@@ -27,7 +27,8 @@
 //! |---|---|
 //! | `protocol` | text, meta and binary protocol: requests from bytes, bytes of answers |
 //! | `request`, `item`, `decide` | what clients want, and what becomes of an item: memcached's rules |
-//! | `store` | items as rows |
+//! | `items`, `store` | what a store of items does; items as rows of a database of the program's own |
+//! | `batch` | changes that are one transaction |
 //! | `connection` | one client: order, batches, durability, bounds |
 //! | `server` | who is let in; statistics; items that are over |
 //!
@@ -36,10 +37,12 @@
 //! refused for its length leaves the old one there, and reads are not recorded (flags `h`, `l`, `u` of the
 //! meta commands). `docs/memcached.md` has all differences.
 
+mod batch;
 mod connection;
 mod counters;
 mod decide;
 mod item;
+mod items;
 mod protocol;
 mod request;
 mod server;
@@ -55,6 +58,8 @@ use std::time::Duration;
 use varve::{Database, Error, Result};
 use varve_listen::{Background, on_loopback};
 
+pub use crate::item::{Item, ItemRef, now};
+pub use crate::items::{Durable, Goes, Items, Refusal, Wait};
 use crate::server::{Settings, Shared};
 use crate::store::{LONGEST_VALUE_BYTES, Store};
 
@@ -159,13 +164,24 @@ impl Memcached {
     /// table that has other columns; `Io` if the port or the socket is taken.
     pub fn start(db: &Database, options: MemcachedOptions) -> Result<Memcached> {
         options.validate()?;
+        let items = Store::open(db, &options.table, options.value_bytes)?;
+        Memcached::start_on(items, options)
+    }
+
+    /// Starts it on items that are elsewhere; [`MemcachedOptions::table`] means nothing then. The items are
+    /// dropped when the server has stopped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Memcached::start`], without those of the table.
+    pub fn start_on(items: impl Items, options: MemcachedOptions) -> Result<Memcached> {
+        options.validate()?;
         let tcp = options
             .address
             .as_deref()
             .map(|address| on_loopback(address, "the memcached server", "asks nobody who he is"));
         let tcp = tcp.transpose()?;
         let address = tcp.as_ref().map(|(_, address)| *address);
-        let store = Store::open(db, &options.table, options.value_bytes)?;
         let unix = options.socket.as_ref().map(listen_unix).transpose()?;
         let failed = |e| Error::io("start", "the memcached server", e);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -185,7 +201,7 @@ impl Memcached {
             )
         };
         let shared = Shared::new(
-            store,
+            items,
             Settings {
                 connections: options.connections,
                 threads: options.threads,

@@ -1,5 +1,6 @@
 //! Who listens, who is let in, and what is done from time to time.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,13 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use varve::{Error, Result};
 
+use crate::batch::Clock;
 use crate::connection::Connection;
 use crate::counters::{Counters, Counts};
-use crate::item::{ItemRef, now};
+use crate::item::now;
+use crate::items::{Goes, Items, Refusal};
 use crate::protocol::VERSION;
-use crate::store::{Locked, Store};
 
 /// After the process had no file descriptor left for a client.
 const RETRY: Duration = Duration::from_millis(100);
@@ -32,64 +33,72 @@ pub struct Settings {
 }
 
 /// What all connections use.
-pub struct Shared {
-    pub store: Store,
+pub struct Shared<I> {
+    pub items: I,
+    pub clock: Clock,
     pub settings: Settings,
     pub counters: Counters,
     begun: Instant,
     room: Arc<Semaphore>,
-    /// The flush that waits for its time: only the last one counts.
-    flush: Mutex<Option<AbortHandle>>,
+    /// The flushes that wait for their time, by container: of each only the last one counts.
+    flushes: Mutex<HashMap<usize, AbortHandle>>,
     /// Who deletes many items has it, so that others find threads.
     deletes: tokio::sync::Mutex<()>,
 }
 
-impl Shared {
-    pub fn new(store: Store, settings: Settings) -> Shared {
+impl<I: Items> Shared<I> {
+    pub fn new(items: I, settings: Settings) -> Shared<I> {
         Shared {
-            store,
+            items,
+            clock: Clock::default(),
             counters: Counters::default(),
             begun: Instant::now(),
             room: Arc::new(Semaphore::new(settings.connections)),
             settings,
-            flush: Mutex::new(None),
+            flushes: Mutex::default(),
             deletes: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// All items go: at once, or in so many seconds, if nobody says anything else until then.
-    pub async fn flush_all(self: Arc<Shared>, delay: u32) -> Result<()> {
+    /// All items of a container go: at once, or in so many seconds, if nobody says anything else until then.
+    pub async fn flush_all(
+        self: Arc<Shared<I>>,
+        container: usize,
+        delay: u32,
+    ) -> Result<(), Refusal> {
         if delay == 0 {
-            self.set_flush(None);
-            return self.delete(|_| true, Locked::Wait).await.map(drop);
+            self.set_flush(container, None);
+            return self.delete(Goes::All(container)).await.map(drop);
         }
         let shared = self.clone();
         let flush = tokio::spawn(async move {
             sleep(Duration::from_secs(delay.into())).await;
             // Nobody waits for it.
-            let _ = shared.delete(|_| true, Locked::Wait).await;
+            let _ = shared.delete(Goes::All(container)).await;
         });
-        self.set_flush(Some(flush.abort_handle()));
+        self.set_flush(container, Some(flush.abort_handle()));
         Ok(())
     }
 
-    fn set_flush(&self, flush: Option<AbortHandle>) {
-        let mut last = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = std::mem::replace(&mut *last, flush) {
+    fn set_flush(&self, container: usize, flush: Option<AbortHandle>) {
+        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = match flush {
+            Some(flush) => flushes.insert(container, flush),
+            None => flushes.remove(&container),
+        };
+        if let Some(last) = last {
             last.abort();
         }
     }
 
-    async fn delete(
-        self: &Arc<Shared>,
-        wanted: impl Fn(&ItemRef<'_>) -> bool + Send + 'static,
-        locked: Locked,
-    ) -> Result<u64> {
+    async fn delete(self: &Arc<Shared<I>>, which: Goes) -> Result<u64, Refusal> {
         let _alone = self.deletes.lock().await;
         let shared = self.clone();
-        let deleted = spawn_blocking(move || shared.store.delete(wanted, locked));
-        let cancelled = |_| Error::invalid("the server was stopped before all items were deleted");
-        deleted.await.map_err(cancelled)?
+        let deleted = spawn_blocking(move || shared.items.delete(which));
+        let stopped = "the server was stopped before all items were deleted";
+        deleted
+            .await
+            .map_err(|_| Refusal::Because(stopped.into()))?
     }
 
     /// Statistics of a kind, by memcached's names. `None`: there is no such kind.
@@ -104,7 +113,7 @@ impl Shared {
             "settings" => vec![
                 ("maxconns", settings.connections.to_string()),
                 ("num_threads", settings.threads.to_string()),
-                ("item_size_max", self.store.most_value_bytes.to_string()),
+                ("item_size_max", self.items.most_value_bytes().to_string()),
                 ("idle_timeout", seconds(settings.idle_time)),
                 ("cas_enabled", "yes".into()),
                 ("flush_enabled", "yes".into()),
@@ -134,7 +143,7 @@ impl Shared {
             ("max_connections", self.settings.connections as u64),
             ("curr_connections", connections as u64),
             ("threads", self.settings.threads as u64),
-            ("curr_items", self.store.items()),
+            ("curr_items", self.items.count()),
         ];
         let text = |(name, number): (&str, u64)| (name.to_owned(), number.to_string());
         let mut stats: Vec<_> = about.into_iter().map(text).collect();
@@ -149,10 +158,10 @@ fn seconds(time: Option<Duration>) -> String {
 }
 
 /// Runs until `stopped` is told, or nobody is left to tell it.
-pub async fn run(
+pub async fn run<I: Items>(
     tcp: Option<TcpListener>,
     unix: Option<UnixListener>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<I>>,
     stopped: oneshot::Receiver<()>,
 ) {
     if let Some(listener) = tcp {
@@ -167,7 +176,7 @@ pub async fn run(
     let _ = stopped.await;
 }
 
-async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept_tcp<I: Items>(listener: TcpListener, shared: Arc<Shared<I>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(RETRY).await;
@@ -179,7 +188,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn accept_unix(listener: UnixListener, shared: Arc<Shared>) {
+async fn accept_unix<I: Items>(listener: UnixListener, shared: Arc<Shared<I>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(RETRY).await;
@@ -189,7 +198,7 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>) {
     }
 }
 
-async fn admit<S>(mut stream: S, shared: &Arc<Shared>)
+async fn admit<I: Items, S>(mut stream: S, shared: &Arc<Shared<I>>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -207,7 +216,7 @@ where
     tokio::spawn(serve(stream, shared.clone(), place));
 }
 
-async fn serve<S>(stream: S, shared: Arc<Shared>, _place: OwnedSemaphorePermit)
+async fn serve<I: Items, S>(stream: S, shared: Arc<Shared<I>>, _place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -218,17 +227,14 @@ where
 }
 
 /// Deletes items that are over, from time to time. Nobody is answered with them before either.
-async fn sweep(time: Duration, shared: Arc<Shared>) {
+async fn sweep<I: Items>(time: Duration, shared: Arc<Shared<I>>) {
     let mut times = interval(time);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first one is at once.
     times.tick().await;
     loop {
         times.tick().await;
-        let now = now();
-        let swept = shared
-            .delete(move |item| item.is_over(now), Locked::Pass)
-            .await;
+        let swept = shared.delete(Goes::Over(now())).await;
         let mut counts = Counts {
             items_swept: swept.unwrap_or(0),
             ..Counts::default()

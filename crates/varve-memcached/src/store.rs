@@ -2,28 +2,18 @@
 //!
 //! A change reads its row under an exclusive lock, decides, and writes, in one transaction with the other
 //! changes of its batch. Reads take the version that was committed last, and no lock.
-//!
-//! - **MC-3** The cas of an item only grows, unless a client sets it: it comes from a clock that never gives
-//!   a number twice, and is more than the one before. So who has seen a cas is told of each change since. An
-//!   item that was deleted and made again begins with the clock's number.
-//! - **MC-6** A batch in which one request can't be done is done again one by one: none fails for another's
-//!   sake.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use bytes::BytesMut;
+use tokio::sync::oneshot;
 use varve::{
-    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Result, RowRef,
-    Table, TableDef, Transaction,
+    ColumnType, Cursor, Database, Datum, Error, FlushLog, Isolation, KeyMatch, LockMode, Result,
+    RowRef, Table, TableDef, Transaction,
 };
 
-use crate::connection::MOST_ANSWER_BYTES;
-use crate::counters::Counts;
-use crate::decide::{Change, Decision, decide, next_cas};
-use crate::item::{Item, ItemRef, now};
-use crate::protocol::{MOST_KEY_BYTES, Reply};
-use crate::request::Request;
+use crate::item::{Item, ItemRef};
+use crate::items::{Durable, Goes, Items, Refusal, Wait};
+use crate::protocol::MOST_KEY_BYTES;
 
 /// Columns of the table, in this order.
 const COLUMNS: [(&str, ColumnType); 6] = [
@@ -47,12 +37,9 @@ const DELETED_AT_ONCE: usize = 500;
 
 /// The items of one table.
 pub struct Store {
-    pub db: Database,
+    db: Database,
     table: Table,
-    pub most_value_bytes: usize,
-    /// The last number that the clock gave. Relaxed: a read-modify-write gives no number twice, and the row's
-    /// lock orders those of one key.
-    last_tick: AtomicU64,
+    most_value_bytes: usize,
 }
 
 /// What a connection keeps to work with the store.
@@ -60,20 +47,16 @@ pub struct Session {
     cursor: Cursor,
     /// Reads of one batch see the same.
     view: Option<Transaction>,
+    /// Of the batch of changes that is being done.
+    trx: Option<Transaction>,
+    /// The cursor is at the row that was looked for.
+    is_there: bool,
 }
 
-/// A batch that others see, but that may not be durable yet.
-pub struct Committed(Option<Transaction>);
-
-impl Committed {
-    pub fn needs_to_wait(&self) -> bool {
-        let trx = self.0.as_ref();
-        trx.is_some_and(|trx| trx.commit_lsn().is_some())
-    }
-
-    /// Waits until it is as durable as the database's setting asks.
-    pub fn wait(self) -> Result<()> {
-        self.0.map_or(Ok(()), |mut trx| trx.commit_wait())
+impl Session {
+    fn changes(&mut self) -> (&mut Transaction, &mut Cursor) {
+        let trx = self.trx.as_mut().expect("a batch was begun");
+        (trx, &mut self.cursor)
     }
 }
 
@@ -103,151 +86,12 @@ impl Store {
             db: db.clone(),
             table,
             most_value_bytes,
-            last_tick: AtomicU64::new(0),
         })
-    }
-
-    pub fn session(&self) -> Result<Session> {
-        Ok(Session {
-            cursor: self.table.cursor(0)?,
-            view: None,
-        })
-    }
-
-    /// About how many items there are.
-    pub fn items(&self) -> u64 {
-        self.table.row_count_estimate()
-    }
-
-    /// A number of microseconds, greater than all before.
-    fn tick(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let clock = since.map_or(0, |since| since.as_micros() as u64);
-        let next = |last: u64| clock.max(last + 1);
-        let last = self
-            .last_tick
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
-                Some(next(last))
-            });
-        next(last.unwrap_or_else(|last| last))
-    }
-
-    /// Finds an item, as of the first read since `end_reads`.
-    pub fn read<R>(
-        &self,
-        session: &mut Session,
-        key: &[u8],
-        see: impl FnOnce(Option<ItemRef<'_>>) -> R,
-    ) -> Result<R> {
-        let view = &mut session.view;
-        let trx = view.get_or_insert_with(|| self.db.begin(Isolation::RepeatableRead));
-        let cursor = &mut session.cursor;
-        let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::None)?;
-        let row = if is_there { Some(cursor.row()?) } else { None };
-        let item = row.as_ref().map(item_of);
-        Ok(see(item.filter(|item| !item.is_over(now()))))
-    }
-
-    /// Does the first of these requests, all if their answers are no longer than `MOST_ANSWER_BYTES`, and
-    /// writes the answers, which are true once the batch is durable (MC-1). Returns how many it has done.
-    pub fn change(
-        &self,
-        session: &mut Session,
-        batch: &[(Request, Reply)],
-        counts: &mut Counts,
-        out: &mut BytesMut,
-    ) -> (Committed, usize) {
-        let begin = out.len();
-        let before = *counts;
-        if let Ok(done) = self.change_all(session, batch, counts, out) {
-            return done;
-        }
-        // MC-6.
-        out.truncate(begin);
-        *counts = before;
-        let mut last = Committed(None);
-        for (n, one) in batch.iter().enumerate() {
-            let begin = out.len();
-            match self.change_all(session, std::slice::from_ref(one), counts, out) {
-                // What changed nothing has nothing to wait for.
-                Ok((committed, _)) if committed.needs_to_wait() => last = committed,
-                Ok(_) => {}
-                Err(e) => {
-                    out.truncate(begin);
-                    one.1.fail(&e.to_string(), out);
-                }
-            }
-            if out.len() > MOST_ANSWER_BYTES {
-                return (last, n + 1);
-            }
-        }
-        // What came before the last commit is durable when that is.
-        (last, batch.len())
-    }
-
-    fn change_all(
-        &self,
-        session: &mut Session,
-        batch: &[(Request, Reply)],
-        counts: &mut Counts,
-        out: &mut BytesMut,
-    ) -> Result<(Committed, usize)> {
-        // Nobody looks for a range here: locks of gaps would only be in each other's way.
-        let mut trx = self.db.begin(Isolation::ReadCommitted);
-        trx.set_lock_wait_timeout(LOCK_WAIT);
-        let mut done = 0;
-        for (request, reply) in batch {
-            let decision = loop {
-                match self.change_one(&mut trx, &mut session.cursor, request) {
-                    // Somebody else has made it since: now it is there, and locked.
-                    Err(Error::DuplicateKey { .. }) => continue,
-                    decision => break decision?,
-                }
-            };
-            counts.change(request, &decision);
-            reply.write(request, &decision, now(), out);
-            done += 1;
-            if out.len() > MOST_ANSWER_BYTES {
-                break;
-            }
-        }
-        trx.commit_start()?;
-        Ok((Committed(Some(trx)), done))
-    }
-
-    fn change_one(
-        &self,
-        trx: &mut Transaction,
-        cursor: &mut Cursor,
-        request: &Request,
-    ) -> Result<Decision> {
-        trx.start_statement();
-        let key = [Some(&request.key[..])];
-        let is_there = cursor.seek(trx, &key, KeyMatch::Exact, LockMode::Exclusive)?;
-        let decision = {
-            let row = if is_there { Some(cursor.row()?) } else { None };
-            let item = row.as_ref().map(item_of);
-            let cas = next_cas(self.tick(), item.map_or(0, |item| item.cas));
-            let item = item.filter(|item| !item.is_over(now()));
-            decide(request, item, cas, self.most_value_bytes)
-        };
-        match &decision.change {
-            Change::Put(item) => put(
-                trx,
-                &self.table,
-                is_there.then_some(&*cursor),
-                request,
-                item,
-            )?,
-            Change::Delete => trx.delete(&self.table, cursor)?,
-            Change::Keep => {}
-        }
-        Ok(decision)
     }
 
     /// Deletes the items that are now, and that `wanted` names; those that come or change meanwhile stay.
     /// Returns how many it were.
-    pub fn delete(&self, wanted: impl Fn(&ItemRef<'_>) -> bool, locked: Locked) -> Result<u64> {
+    fn delete_all(&self, wanted: impl Fn(&ItemRef<'_>) -> bool, locked: Locked) -> Result<u64> {
         let mut view = self.db.begin(Isolation::RepeatableRead);
         let (mut scan, mut cursor) = (self.table.cursor(0)?, self.table.cursor(0)?);
         // The values don't matter here, and may be long.
@@ -313,21 +157,134 @@ impl Store {
     }
 }
 
+impl Items for Store {
+    type Session = Session;
+    type Committed = Transaction;
+
+    fn session(&self) -> Result<Session, Refusal> {
+        Ok(Session {
+            cursor: self.table.cursor(0)?,
+            view: None,
+            trx: None,
+            is_there: false,
+        })
+    }
+
+    fn read<R>(
+        &self,
+        session: &mut Session,
+        key: &[u8],
+        _wait: Wait,
+        see: impl FnOnce(Option<ItemRef<'_>>) -> R,
+    ) -> Result<R, Refusal> {
+        let view = &mut session.view;
+        let trx = view.get_or_insert_with(|| self.db.begin(Isolation::RepeatableRead));
+        let cursor = &mut session.cursor;
+        let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::None)?;
+        let row = if is_there { Some(cursor.row()?) } else { None };
+        Ok(see(row.as_ref().map(item_of)))
+    }
+
+    fn end_reads(&self, session: &mut Session) {
+        session.view = None;
+        session.cursor.release_values();
+    }
+
+    fn begin(&self, session: &mut Session) -> Result<(), Refusal> {
+        // Nobody looks for a range here: locks of gaps would only be in each other's way.
+        let mut trx = self.db.begin(Isolation::ReadCommitted);
+        trx.set_lock_wait_timeout(LOCK_WAIT);
+        session.trx = Some(trx);
+        Ok(())
+    }
+
+    fn find<'s>(
+        &self,
+        session: &'s mut Session,
+        key: &[u8],
+    ) -> Result<Option<ItemRef<'s>>, Refusal> {
+        let (trx, cursor) = session.changes();
+        trx.start_statement();
+        let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::Exclusive)?;
+        session.is_there = is_there;
+        if !is_there {
+            return Ok(None);
+        }
+        Ok(Some(item_of(&session.cursor.row()?)))
+    }
+
+    fn put(&self, session: &mut Session, key: &[u8], item: &mut Item) -> Result<(), Refusal> {
+        let is_there = session.is_there;
+        let (trx, cursor) = session.changes();
+        let old = is_there.then_some(&*cursor);
+        put(trx, &self.table, old, key, item)?;
+        Ok(())
+    }
+
+    fn remove(&self, session: &mut Session) -> Result<(), Refusal> {
+        let (trx, cursor) = session.changes();
+        trx.delete(&self.table, cursor)?;
+        Ok(())
+    }
+
+    fn commit(&self, session: &mut Session) -> Result<Transaction, Refusal> {
+        let mut trx = session.trx.take().expect("a batch was begun");
+        trx.commit_start()?;
+        Ok(trx)
+    }
+
+    fn roll_back(&self, session: &mut Session) {
+        session.trx = None;
+    }
+
+    /// Without a thread, if there is a disk to be waited for.
+    fn durable(&self, mut committed: Transaction) -> Option<Durable> {
+        // What changed nothing has nothing to wait for.
+        committed.commit_lsn()?;
+        let db = self.db.clone();
+        Some(Box::pin(async move {
+            if db.flush_log_at_trx_commit() == FlushLog::Sync {
+                let (tell, told) = oneshot::channel();
+                db.when_durable(move || {
+                    // Whoever waits for it may have gone.
+                    let _ = tell.send(());
+                });
+                if told.await.is_ok() {
+                    return Ok(());
+                }
+                // The database is unusable, and says why.
+            }
+            Ok(committed.commit_wait()?)
+        }))
+    }
+
+    fn container(&self, _session: &Session) -> usize {
+        0
+    }
+
+    fn delete(&self, which: Goes) -> Result<u64, Refusal> {
+        Ok(match which {
+            Goes::All(_) => self.delete_all(|_| true, Locked::Wait)?,
+            Goes::Over(now) => self.delete_all(|item| item.is_over(now), Locked::Pass)?,
+        })
+    }
+
+    fn count(&self) -> u64 {
+        self.table.row_count_estimate()
+    }
+
+    fn most_value_bytes(&self) -> usize {
+        self.most_value_bytes
+    }
+}
+
 /// What is done about items that somebody has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Locked {
+enum Locked {
     /// They stay.
     Pass,
     /// Whoever has them is waited for.
     Wait,
-}
-
-impl Session {
-    /// Later reads see what was committed meanwhile. Nothing is kept of what was read (MC-4).
-    pub fn end_reads(&mut self) {
-        self.view = None;
-        self.cursor.release_values();
-    }
 }
 
 fn definition(name: &str) -> TableDef {
@@ -341,13 +298,13 @@ fn put(
     trx: &mut Transaction,
     table: &Table,
     old: Option<&Cursor>,
-    request: &Request,
+    key: &[u8],
     item: &Item,
 ) -> Result<()> {
     let (flags, expires) = (item.flags.to_le_bytes(), item.expires.to_le_bytes());
     let (cas, marks) = (item.cas.to_le_bytes(), [item.marks]);
     let row: [Datum<'_>; 6] = [
-        Some(&request.key),
+        Some(key),
         Some(&flags),
         Some(&expires),
         Some(&cas),

@@ -1,0 +1,129 @@
+//! Changes that a client sends together: one transaction, if it can be.
+//!
+//! - **MC-3** The cas of an item only grows, unless a client sets it: it comes from a clock that never gives
+//!   a number twice, and is more than the one before. So who has seen a cas is told of each change since. An
+//!   item that was deleted and made again begins with the clock's number. A store may have another cas of its
+//!   own, which says the same of the values in a row.
+//! - **MC-6** A batch in which one request can't be done is done again one by one: none fails for another's
+//!   sake.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::BytesMut;
+
+use crate::connection::MOST_ANSWER_BYTES;
+use crate::counters::Counts;
+use crate::decide::{Change, Decision, decide, next_cas};
+use crate::item::now;
+use crate::items::{Durable, Items, Refusal};
+use crate::protocol::Reply;
+use crate::request::Request;
+
+/// Numbers for items that are changed.
+#[derive(Default)]
+pub struct Clock {
+    /// The last number that was given. Relaxed: a read-modify-write gives no number twice, and the row's lock
+    /// orders those of one key.
+    last: AtomicU64,
+}
+
+impl Clock {
+    /// A number of microseconds, greater than all before.
+    fn tick(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let clock = since.map_or(0, |since| since.as_micros() as u64);
+        let next = |last: u64| clock.max(last + 1);
+        let last = self
+            .last
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+                Some(next(last))
+            });
+        next(last.unwrap_or_else(|last| last))
+    }
+}
+
+/// Changes of one connection.
+pub struct Changes<'a, I: Items> {
+    pub items: &'a I,
+    pub clock: &'a Clock,
+    pub session: &'a mut I::Session,
+    pub counts: &'a mut Counts,
+    pub out: &'a mut BytesMut,
+}
+
+impl<I: Items> Changes<'_, I> {
+    /// Does the first of these requests, all if their answers are no longer than `MOST_ANSWER_BYTES`, and
+    /// writes the answers, which are true once what is returned is waited for (MC-1). Returns how many it has
+    /// done, too.
+    pub fn make(&mut self, batch: &[(Request, Reply)]) -> (Option<Durable>, usize) {
+        let begin = self.out.len();
+        let before = *self.counts;
+        if let Ok((committed, done)) = self.make_all(batch) {
+            return (self.items.durable(committed), done);
+        }
+        // MC-6.
+        self.out.truncate(begin);
+        *self.counts = before;
+        let mut last = None;
+        for (n, one) in batch.iter().enumerate() {
+            let begin = self.out.len();
+            match self.make_all(std::slice::from_ref(one)) {
+                // What changed nothing has nothing to wait for, and what came before the last one is durable
+                // when that is.
+                Ok((committed, _)) => last = self.items.durable(committed).or(last),
+                Err(refusal) => {
+                    self.out.truncate(begin);
+                    one.1.fail(&refusal.told(), self.out);
+                }
+            }
+            if self.out.len() > MOST_ANSWER_BYTES {
+                return (last, n + 1);
+            }
+        }
+        (last, batch.len())
+    }
+
+    fn make_all(&mut self, batch: &[(Request, Reply)]) -> Result<(I::Committed, usize), Refusal> {
+        self.items.begin(self.session)?;
+        let done = self.make_some(batch);
+        let done = done.and_then(|done| Ok((self.items.commit(self.session)?, done)));
+        if done.is_err() {
+            self.items.roll_back(self.session);
+        }
+        done
+    }
+
+    fn make_some(&mut self, batch: &[(Request, Reply)]) -> Result<usize, Refusal> {
+        for (n, (request, reply)) in batch.iter().enumerate() {
+            let decision = loop {
+                match self.make_one(request) {
+                    // Now it is there, and locked.
+                    Err(Refusal::Made) => continue,
+                    decision => break decision?,
+                }
+            };
+            self.counts.change(request, &decision);
+            reply.write(request, &decision, now(), self.out);
+            if self.out.len() > MOST_ANSWER_BYTES {
+                return Ok(n + 1);
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn make_one(&mut self, request: &Request) -> Result<Decision, Refusal> {
+        let mut decision = {
+            let item = self.items.find(self.session, &request.key)?;
+            let cas = next_cas(self.clock.tick(), item.map_or(0, |item| item.cas));
+            let item = item.filter(|item| !item.is_over(now()));
+            decide(request, item, cas, self.items.most_value_bytes())
+        };
+        match &mut decision.change {
+            Change::Put(item) => self.items.put(self.session, &request.key, item)?,
+            Change::Delete => self.items.remove(self.session)?,
+            Change::Keep => {}
+        }
+        Ok(decision)
+    }
+}

@@ -1,0 +1,146 @@
+//! Where items are kept: what the server asks of a store.
+//!
+//! A batch of reads is any number of `read`, and `end_reads`. A batch of changes is `begin`, for each change
+//! `find` and at most one of `put` and `remove`, then `commit`; or `roll_back`, whatever has failed.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use varve::Error;
+
+use crate::item::{Item, ItemRef};
+
+/// It is over when a batch is durable.
+pub type Durable = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>;
+
+/// Why something is not done.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Somebody else has made an item with this key since it was looked for.
+    Made,
+    /// Somebody has the table, and would have to be waited for.
+    Busy,
+    /// What the client is told.
+    Because(String),
+}
+
+impl Refusal {
+    /// What a client is told.
+    pub fn told(self) -> String {
+        match self {
+            Refusal::Made => "somebody else makes the item again and again".into(),
+            Refusal::Busy => "somebody has the table".into(),
+            Refusal::Because(why) => why,
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Refusal {
+        match e {
+            Error::DuplicateKey { .. } => Refusal::Made,
+            e => Refusal::Because(e.to_string()),
+        }
+    }
+}
+
+/// What goes by itself, or all at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goes {
+    /// All items of a container ([`Items::container`]); whoever has one locked is waited for.
+    All(usize),
+    /// What is over at this time, in all containers; what somebody has locked stays.
+    Over(u32),
+}
+
+/// A store of items, each of which is a row of a table.
+pub trait Items: Send + Sync + Sized + 'static {
+    /// What a connection keeps to work with the store. One that is idle should take little memory.
+    type Session: Send + 'static;
+    /// A batch that others see, but that may not be durable yet.
+    type Committed: Send + 'static;
+
+    /// # Errors
+    ///
+    /// What the store has to say.
+    fn session(&self) -> Result<Self::Session, Refusal>;
+
+    /// Finds an item, as of the first read since `end_reads`. It may be over.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` if `wait` is [`Wait::No`].
+    fn read<R>(
+        &self,
+        session: &mut Self::Session,
+        key: &[u8],
+        wait: Wait,
+        see: impl FnOnce(Option<ItemRef<'_>>) -> R,
+    ) -> Result<R, Refusal>;
+
+    /// Later reads see what was committed meanwhile. Nothing is kept of what was read.
+    fn end_reads(&self, session: &mut Self::Session);
+
+    /// # Errors
+    ///
+    /// What the store has to say.
+    fn begin(&self, session: &mut Self::Session) -> Result<(), Refusal>;
+
+    /// Finds an item, and locks it. It may be over.
+    ///
+    /// # Errors
+    ///
+    /// What the store has to say.
+    fn find<'s>(
+        &self,
+        session: &'s mut Self::Session,
+        key: &[u8],
+    ) -> Result<Option<ItemRef<'s>>, Refusal>;
+
+    /// Puts this item where the last one was found, or should have been. Its cas may become another one.
+    ///
+    /// # Errors
+    ///
+    /// `Made`: there is one now. What cannot be kept of it is refused.
+    fn put(&self, session: &mut Self::Session, key: &[u8], item: &mut Item) -> Result<(), Refusal>;
+
+    /// Deletes the item that was found last.
+    ///
+    /// # Errors
+    ///
+    /// What the store has to say.
+    fn remove(&self, session: &mut Self::Session) -> Result<(), Refusal>;
+
+    /// # Errors
+    ///
+    /// Nothing of the batch is done then.
+    fn commit(&self, session: &mut Self::Session) -> Result<Self::Committed, Refusal>;
+
+    fn roll_back(&self, session: &mut Self::Session);
+
+    /// What waits until a batch is as durable as the store's settings ask; `None`: it is.
+    fn durable(&self, committed: Self::Committed) -> Option<Durable>;
+
+    /// The number of the container that this connection's requests are about.
+    fn container(&self, session: &Self::Session) -> usize;
+
+    /// Deletes items that are now; those that come or change meanwhile may stay. Returns how many it were.
+    ///
+    /// # Errors
+    ///
+    /// What the store has to say. Some may be gone.
+    fn delete(&self, which: Goes) -> Result<u64, Refusal>;
+
+    /// About how many items there are.
+    fn count(&self) -> u64;
+
+    /// Longer values are refused.
+    fn most_value_bytes(&self) -> usize;
+}
+
+/// Whether a read may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    No,
+    Yes,
+}

@@ -1,0 +1,290 @@
+// memcached.cc: the daemon plugin VARVE_MEMCACHED, whose clients speak memcached's protocol with rows of tables.
+//
+// The server initialises it before the engines, so a thread of its own waits until connections are accepted,
+// makes the tables of the schema varve_memcache if they are missing, reads from them which tables are
+// containers, and begins to listen. A server without it is better than none: what keeps it from that is in the
+// error log. Before the engine and the server end it is stopped (`stop_memcached`).
+
+#include "memcached.h"
+
+#include "instruments.h"
+#include "local.h"
+
+#include "mysqld.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace varve_plugin {
+
+namespace {
+
+char *address_value, *socket_value;
+unsigned int port_value, threads_value, change_threads_value, connections_value, value_bytes_value, batch_value;
+unsigned int idle_timeout_value, sweep_interval_value;
+
+const unsigned int ONLY_AT_START= PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY;
+
+MYSQL_SYSVAR_STR(address, address_value, ONLY_AT_START,
+  "The address on which clients of memcached are listened to, if there is a port: one of this machine only.",
+  nullptr, nullptr, "127.0.0.1");
+MYSQL_SYSVAR_UINT(port, port_value, ONLY_AT_START,
+  "The port on which clients of memcached are listened to. 0: none.", nullptr, nullptr, 0, 0, 65535, 0);
+MYSQL_SYSVAR_STR(socket, socket_value, ONLY_AT_START,
+  "The Unix socket on which clients of memcached are listened to. Empty: none.", nullptr, nullptr, "");
+MYSQL_SYSVAR_UINT(threads, threads_value, ONLY_AT_START,
+  "Threads that read what clients of memcached ask for.", nullptr, nullptr, 4, 1, 256, 0);
+MYSQL_SYSVAR_UINT(change_threads, change_threads_value, ONLY_AT_START,
+  "Threads that change what clients of memcached set: one that waits for a lock or a commit keeps one.",
+  nullptr, nullptr, 16, 1, 256, 0);
+MYSQL_SYSVAR_UINT(max_connections, connections_value, ONLY_AT_START,
+  "So many clients of memcached may be connected.", nullptr, nullptr, 1024, 1, 1 << 20, 0);
+MYSQL_SYSVAR_UINT(max_value_size, value_bytes_value, ONLY_AT_START,
+  "Longer values of clients of memcached are refused, in bytes.", nullptr, nullptr, 1 << 20, 1024, 128 << 20, 0);
+MYSQL_SYSVAR_UINT(w_batch_size, batch_value, ONLY_AT_START,
+  "Changes that a client of memcached sends together are one transaction, up to so many.",
+  nullptr, nullptr, 32, 1, 1000, 0);
+MYSQL_SYSVAR_UINT(idle_timeout, idle_timeout_value, ONLY_AT_START,
+  "A client of memcached that says nothing for so many seconds is sent away. 0: none is.",
+  nullptr, nullptr, 0, 0, 31536000, 0);
+MYSQL_SYSVAR_UINT(sweep_interval, sweep_interval_value, ONLY_AT_START,
+  "Rows whose time is over are deleted every so many seconds. 0: they stay. No client of memcached gets them.",
+  nullptr, nullptr, 300, 0, 31536000, 0);
+
+const char *const NEW_SCHEMA= "CREATE DATABASE IF NOT EXISTS varve_memcache";
+
+// The columns are those of innodb_memcache.containers, and one more.
+const char *const NEW_TABLES[]= {
+  "CREATE TABLE varve_memcache.items ("
+  "`key` VARBINARY(250) PRIMARY KEY, flags INT UNSIGNED NOT NULL, expires INT UNSIGNED NOT NULL,"
+  "cas BIGINT UNSIGNED NOT NULL, marks TINYINT UNSIGNED NOT NULL, value LONGBLOB NOT NULL"
+  ") ENGINE=VARVE",
+  "CREATE TABLE varve_memcache.config_options ("
+  "name VARCHAR(50) PRIMARY KEY, value VARCHAR(50) NOT NULL) ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
+  "INSERT INTO varve_memcache.config_options VALUES ('separator', '|'), ('table_map_delimiter', '.')",
+  "CREATE TABLE varve_memcache.containers ("
+  "name VARCHAR(50) PRIMARY KEY, db_schema VARCHAR(64) NOT NULL, db_table VARCHAR(64) NOT NULL,"
+  "key_columns VARCHAR(1000) NOT NULL, value_columns VARCHAR(4000) NOT NULL, flags VARCHAR(64) NOT NULL DEFAULT '0',"
+  "cas_column VARCHAR(64), expire_time_column VARCHAR(64), unique_idx_name_on_key VARCHAR(64) NOT NULL,"
+  "marks_column VARCHAR(64)) ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
+  "INSERT INTO varve_memcache.containers VALUES"
+  "('default', 'varve_memcache', 'items', 'key', 'value', 'flags', 'cas', 'expires', 'PRIMARY', 'marks')"};
+
+// What runs, and the thread that starts it.
+std::mutex mutex;
+varve_memcached *running;
+std::vector<std::unique_ptr<Container>> containers;
+std::thread starter;
+bool is_to_stop;
+
+bool is_there(Local_connection &sql, const char *table)
+{
+  bool found= false;
+  const std::string query= std::string("SELECT 1 FROM information_schema.tables WHERE table_schema='varve_memcache' AND table_name='") +
+                           table + "'";
+  return sql.query(query.c_str(), [&](char **) { found= true; }) && found;
+}
+
+bool refused(const std::string &why)
+{
+  sql_print_error("VARVE: there is no memcached: %s", why.c_str());
+  return false;
+}
+
+// Names of columns, between commas, semicolons, bars or spaces. InnoDB's '0' is none.
+std::vector<std::string> names(const char *text)
+{
+  std::vector<std::string> all;
+  const char *const between= " ;,|\n";
+  for (const char *at= text ? text : ""; *at;)
+  {
+    const size_t length= strcspn(at, between);
+    if (length && strncmp(at, "0", std::max<size_t>(length, 1)))
+      all.emplace_back(at, length);
+    at+= length;
+    at+= strspn(at, between);
+  }
+  return all;
+}
+
+std::string one_name(const char *text)
+{
+  const std::vector<std::string> all= names(text);
+  return all.empty() ? std::string() : all[0];
+}
+
+bool make_tables(Local_connection &sql)
+{
+  if (is_there(sql, "containers"))
+    return true;
+  if (!sql.execute(NEW_SCHEMA))
+    return false;
+  for (const char *statement : NEW_TABLES)
+    if (!sql.execute(statement))
+      return false;
+  return true;
+}
+
+// The list of containers, of which the one named 'default' or the first one is the first. Fills in what stands
+// between a container's name and a key.
+bool read_containers(Local_connection &sql, std::string *delimiter)
+{
+  std::string separator= "|";
+  const bool has_options= sql.query("SELECT name, value FROM varve_memcache.config_options", [&](char **row) {
+    if (!strcmp(row[0], "separator"))
+      separator= row[1];
+    else if (!strcmp(row[0], "table_map_delimiter"))
+      *delimiter= row[1];
+  });
+  if (!has_options)
+    return refused(std::string("varve_memcache.config_options can't be read: ") + sql.words());
+  const bool has_list= sql.query(
+    "SELECT name, db_schema, db_table, key_columns, value_columns, flags, cas_column, expire_time_column,"
+    "marks_column, unique_idx_name_on_key FROM varve_memcache.containers ORDER BY name <> 'default', name",
+    [&](char **row) {
+      auto container= std::make_unique<Container>();
+      container->name= row[0];
+      container->schema= row[1];
+      container->table= row[2];
+      container->keys= names(row[3]);
+      container->values= names(row[4]);
+      container->flags= one_name(row[5]);
+      container->cas= one_name(row[6]);
+      container->expires= one_name(row[7]);
+      container->marks= one_name(row[8]);
+      container->index= row[9];
+      container->separator= separator;
+      containers.push_back(std::move(container));
+    });
+  if (!has_list)
+    return refused(std::string("varve_memcache.containers can't be read: ") + sql.words());
+  if (containers.empty())
+    return refused("varve_memcache.containers has no row");
+  for (const auto &container : containers)
+    if (container->keys.empty() || container->values.empty())
+      return refused("the container '" + container->name + "' names no columns of keys or of values");
+  return true;
+}
+
+bool listen(const std::string &delimiter)
+{
+  varve_memcached_store store= memcached_rows(&containers);
+  std::vector<const char *> names, tables;
+  std::vector<std::string> texts;
+  for (const auto &container : containers)
+    texts.push_back(container->schema + "/" + container->table);
+  for (const auto &container : containers)
+    names.push_back(container->name.c_str());
+  for (const std::string &text : texts)
+    tables.push_back(text.c_str());
+  names.push_back(nullptr);
+  tables.push_back(nullptr);
+  store.containers= names.data();
+  store.tables= tables.data();
+  store.delimiter= delimiter.c_str();
+  const std::string address= std::string(address_value) + ":" + std::to_string(port_value);
+  const bool has_socket= socket_value && *socket_value;
+  varve_memcached_options options= {};
+  options.address= port_value ? address.c_str() : nullptr;
+  options.socket= has_socket ? socket_value : nullptr;
+  options.threads= threads_value;
+  options.change_threads= change_threads_value;
+  options.connections= connections_value;
+  options.value_bytes= value_bytes_value;
+  options.batch= batch_value;
+  options.idle_seconds= idle_timeout_value;
+  options.sweep_seconds= sweep_interval_value;
+  const std::lock_guard<std::mutex> alone(mutex);
+  if (is_to_stop)
+    return false;
+  if (varve_memcached_start(&store, &options, &running))
+  {
+    running= nullptr;
+    return refused(varve_last_error());
+  }
+  sql_print_information("VARVE: memcached is spoken on %s%s%s, in %zu containers", port_value ? address.c_str() : "",
+                        port_value && has_socket ? " and " : "", has_socket ? socket_value : "", containers.size());
+  return true;
+}
+
+// Waits until the server accepts connections. False: it ends before.
+bool wait_for_server()
+{
+  const auto ends= []() {
+    const std::lock_guard<std::mutex> alone(mutex);
+    return is_to_stop;
+  };
+  while (!mysqld_server_started)
+  {
+    if (ends())
+      return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return !ends();
+}
+
+void start()
+{
+  begin_thread("varve-memcached-start");
+  if (wait_for_server())
+  {
+    Local_connection sql;
+    std::string delimiter= ".";
+    if (!make_tables(sql))
+      refused(std::string("the tables of varve_memcache can't be made: ") + sql.words());
+    else if (read_containers(sql, &delimiter))
+      listen(delimiter);
+  }
+  end_thread();
+}
+
+}  // namespace
+
+#define VARIABLE(name) MYSQL_SYSVAR(name)
+struct st_mysql_sys_var *memcached_variables[]= {
+  VARIABLE(address), VARIABLE(port), VARIABLE(socket), VARIABLE(threads), VARIABLE(change_threads),
+  VARIABLE(max_connections), VARIABLE(max_value_size), VARIABLE(w_batch_size), VARIABLE(idle_timeout),
+  VARIABLE(sweep_interval), nullptr};
+#undef VARIABLE
+
+int init_memcached(void *)
+{
+  const bool has_socket= socket_value && *socket_value;
+  if (!port_value && !has_socket)
+    return 0;
+  is_to_stop= false;
+  try
+  {
+    starter= std::thread(start);
+  }
+  catch (const std::system_error &e)
+  {
+    refused(e.what());
+  }
+  return 0;
+}
+
+void stop_memcached()
+{
+  varve_memcached *server;
+  {
+    const std::lock_guard<std::mutex> alone(mutex);
+    is_to_stop= true;
+    server= std::exchange(running, nullptr);
+  }
+  if (starter.joinable())
+    starter.join();
+  if (server)
+    varve_memcached_stop(server);
+  containers.clear();
+}
+
+int deinit_memcached(void *)
+{
+  stop_memcached();
+  return 0;
+}
+
+}  // namespace varve_plugin

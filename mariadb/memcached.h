@@ -1,0 +1,43 @@
+// memcached.h: rows of tables as items of memcached.
+
+#ifndef VARVE_MEMCACHED_H
+#define VARVE_MEMCACHED_H
+
+#include "server.h"
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+namespace varve_plugin {
+
+// A table whose rows are items: a row of varve_memcache.containers. Columns are named; an empty name: there
+// is none.
+struct Container
+{
+  std::string name, schema, table;
+  std::vector<std::string> keys, values;
+  std::string flags, cas, expires, marks;
+  std::string index;      // the unique one on the keys
+  std::string separator;  // between several columns of a key or a value
+  std::atomic<ulonglong> rows{0};  // as of the last batch that changed some
+
+  Container()= default;
+  Container(const Container &)= delete;
+  Container &operator=(const Container &)= delete;
+};
+
+// memcached.cc
+extern struct st_mysql_sys_var *memcached_variables[];
+int init_memcached(void *plugin);
+int deinit_memcached(void *plugin);
+// The server is about to end: no batch is done any more when this returns.
+void stop_memcached();
+
+// memcached_rows.cc: batches of requests on rows. `containers` is a `std::vector<std::unique_ptr<Container>>`
+// that stays for as long as the store is used. The caller adds the containers' names.
+varve_memcached_store memcached_rows(void *containers);
+
+}  // namespace varve_plugin
+
+#endif
