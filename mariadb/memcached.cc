@@ -1,18 +1,19 @@
-// memcached.cc: the daemon plugin VARVE_MEMCACHED, whose clients speak memcached's protocol with rows of tables.
+// memcached.cc: the daemon plugin VARVE_MEMCACHED: clients of memcached on rows of tables.
 //
 // The server initialises it before the engines, so a thread of its own waits until connections are accepted,
 // makes the tables of the schema varve_memcache if they are missing, reads from them which tables are
-// containers, and begins to listen. A server without it is better than none: what keeps it from that is in the
-// error log. Before the engine and the server end it is stopped (`stop_memcached`).
+// containers, and begins to listen. A server without it is better than none: what keeps it from that is in
+// the error log. Before the engine and the server end it is stopped (`stop_memcached`).
 
 #include "memcached.h"
 
+#include "engine.h"
 #include "instruments.h"
 #include "local.h"
 
 #include "mysqld.h"
 
-#include <map>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -22,8 +23,8 @@ namespace varve_plugin {
 namespace {
 
 char *address_value, *socket_value;
-unsigned int port_value, threads_value, change_threads_value, connections_value, value_bytes_value, batch_value;
-unsigned int idle_timeout_value, sweep_interval_value;
+unsigned int port_value, threads_value, change_threads_value, connections_value, value_bytes_value;
+unsigned int batch_value, idle_timeout_value, sweep_interval_value;
 
 const unsigned int ONLY_AT_START= PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY;
 
@@ -53,23 +54,26 @@ MYSQL_SYSVAR_UINT(sweep_interval, sweep_interval_value, ONLY_AT_START,
   "Rows whose time is over are deleted every so many seconds. 0: they stay. No client of memcached gets them.",
   nullptr, nullptr, 300, 0, 31536000, 0);
 
-const char *const NEW_SCHEMA= "CREATE DATABASE IF NOT EXISTS varve_memcache";
-
-// The columns are those of innodb_memcache.containers, and one more.
+// Replicas get them, too, as they get what happens to the items, and may have made their own before. The
+// columns are those of innodb_memcache.containers, and one more.
 const char *const NEW_TABLES[]= {
-  "CREATE TABLE varve_memcache.items ("
+  "SET SESSION sql_mode='NO_ENGINE_SUBSTITUTION', enforce_storage_engine=NULL, autocommit=1,"
+  "sql_log_bin=NOT @@GLOBAL.read_only",
+  "SET SESSION TRANSACTION READ WRITE",
+  "CREATE DATABASE IF NOT EXISTS varve_memcache",
+  "CREATE TABLE IF NOT EXISTS varve_memcache.items ("
   "`key` VARBINARY(250) PRIMARY KEY, flags INT UNSIGNED NOT NULL, expires INT UNSIGNED NOT NULL,"
   "cas BIGINT UNSIGNED NOT NULL, marks TINYINT UNSIGNED NOT NULL, value LONGBLOB NOT NULL"
   ") ENGINE=VARVE",
-  "CREATE TABLE varve_memcache.config_options ("
+  "CREATE TABLE IF NOT EXISTS varve_memcache.config_options ("
   "name VARCHAR(50) PRIMARY KEY, value VARCHAR(50) NOT NULL) ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
-  "INSERT INTO varve_memcache.config_options VALUES ('separator', '|'), ('table_map_delimiter', '.')",
-  "CREATE TABLE varve_memcache.containers ("
+  "INSERT IGNORE INTO varve_memcache.config_options VALUES ('separator', '|'), ('table_map_delimiter', '.')",
+  "CREATE TABLE IF NOT EXISTS varve_memcache.containers ("
   "name VARCHAR(50) PRIMARY KEY, db_schema VARCHAR(64) NOT NULL, db_table VARCHAR(64) NOT NULL,"
   "key_columns VARCHAR(1000) NOT NULL, value_columns VARCHAR(4000) NOT NULL, flags VARCHAR(64) NOT NULL DEFAULT '0',"
   "cas_column VARCHAR(64), expire_time_column VARCHAR(64), unique_idx_name_on_key VARCHAR(64) NOT NULL,"
   "marks_column VARCHAR(64)) ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
-  "INSERT INTO varve_memcache.containers VALUES"
+  "INSERT IGNORE INTO varve_memcache.containers VALUES"
   "('default', 'varve_memcache', 'items', 'key', 'value', 'flags', 'cas', 'expires', 'PRIMARY', 'marks')"};
 
 // What runs, and the thread that starts it.
@@ -77,7 +81,7 @@ std::mutex mutex;
 varve_memcached *running;
 std::vector<std::unique_ptr<Container>> containers;
 std::thread starter;
-bool is_to_stop;
+std::atomic<bool> is_to_stop;
 
 bool is_there(Local_connection &sql, const char *table)
 {
@@ -119,19 +123,19 @@ bool make_tables(Local_connection &sql)
 {
   if (is_there(sql, "containers"))
     return true;
-  if (!sql.execute(NEW_SCHEMA))
-    return false;
   for (const char *statement : NEW_TABLES)
     if (!sql.execute(statement))
       return false;
   return true;
 }
 
-// The list of containers, of which the one named 'default' or the first one is the first. Fills in what stands
-// between a container's name and a key.
+// The list of containers, of which the one named 'default' or the first one is the first. Fills in what
+// stands between a container's name and a key.
 bool read_containers(Local_connection &sql, std::string *delimiter)
 {
   std::string separator= "|";
+  if (!sql.execute("SET NAMES utf8mb3"))
+    return refused(sql.words());
   const bool has_options= sql.query("SELECT name, value FROM varve_memcache.config_options", [&](char **row) {
     if (!strcmp(row[0], "separator"))
       separator= row[1];
@@ -156,12 +160,16 @@ bool read_containers(Local_connection &sql, std::string *delimiter)
       container->marks= one_name(row[8]);
       container->index= row[9];
       container->separator= separator;
+      // As the parser does it with statements' names.
+      if (lower_case_table_names)
+        for (std::string *name : {&container->schema, &container->table})
+          name->resize(my_casedn_str(system_charset_info, &(*name)[0]));
       containers.push_back(std::move(container));
     });
   if (!has_list)
     return refused(std::string("varve_memcache.containers can't be read: ") + sql.words());
   if (containers.empty())
-    return refused("varve_memcache.containers has no row");
+    return refused("varve_memcache.containers has no row: insert one, or drop the table to have it made anew");
   for (const auto &container : containers)
     if (container->keys.empty() || container->values.empty())
       return refused("the container '" + container->name + "' names no columns of keys or of values");
@@ -170,6 +178,9 @@ bool read_containers(Local_connection &sql, std::string *delimiter)
 
 bool listen(const std::string &delimiter)
 {
+  // Its end would end this, too.
+  if (!db)
+    return refused("the storage engine VARVE is not there");
   varve_memcached_store store= memcached_rows(&containers);
   std::vector<const char *> names, tables;
   std::vector<std::string> texts;
@@ -214,7 +225,7 @@ bool wait_for_server()
 {
   const auto ends= []() {
     const std::lock_guard<std::mutex> alone(mutex);
-    return is_to_stop;
+    return is_to_stop.load();
   };
   while (!mysqld_server_started)
   {
@@ -264,6 +275,11 @@ int init_memcached(void *)
     refused(e.what());
   }
   return 0;
+}
+
+bool memcached_ends()
+{
+  return is_to_stop;
 }
 
 void stop_memcached()

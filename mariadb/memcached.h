@@ -22,6 +22,8 @@ struct Container
   std::string separator;  // between several columns of a key or a value
   std::atomic<ulonglong> rows{0};  // as of the last batch that changed some
 
+  std::string full_name() const { return "`" + schema + "`.`" + table + "`"; }
+
   Container()= default;
   Container(const Container &)= delete;
   Container &operator=(const Container &)= delete;
@@ -33,6 +35,8 @@ int init_memcached(void *plugin);
 int deinit_memcached(void *plugin);
 // The server is about to end: no batch is done any more when this returns.
 void stop_memcached();
+// Whether that has begun: what has not begun by then is refused.
+bool memcached_ends();
 
 // memcached_rows.cc: batches of requests on rows. `containers` is a `std::vector<std::unique_ptr<Container>>`
 // that stays for as long as the store is used. The caller adds the containers' names.

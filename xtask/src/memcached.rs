@@ -112,7 +112,7 @@ fn check(
         .env("VARVE_CONVERSATIONS", args.conversations.to_string());
     let test = elsewhere
         .iter()
-        .fold(test, |test, (name, value)| test.env(*name, value));
+        .fold(test, |test, (name, value)| test.env(name, value));
     let test = match args.seed {
         Some(seed) => test.env("VARVE_SEED", seed.to_string()),
         None => test,

@@ -1,5 +1,5 @@
-//! `bench memcached`: gets and sets of `varve serve`, and of the plugin in MariaDB, beside memcached, and beside
-//! point selects of sysbench in such a server.
+//! `bench memcached`: gets and sets of `varve serve`, and of the plugin in MariaDB, beside memcached, and
+//! beside point selects of sysbench in such a server.
 //!
 //! One thread is the client of all connections. It sends each a batch of requests, then reads all answers,
 //! and begins again: so there is always one batch of each connection under way. Keys are drawn uniformly, and

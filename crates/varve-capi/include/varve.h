@@ -247,6 +247,8 @@ typedef enum varve_memcached_code {
   VARVE_MEMCACHED_BUSY = 3,
   // `error` says why.
   VARVE_MEMCACHED_FAILED = 4,
+  // The same, and it is not to be tried again: somebody ended the batch.
+  VARVE_MEMCACHED_KILLED = 5,
 } varve_memcached_code;
 
 // How a row is looked for.

@@ -31,10 +31,12 @@ pub enum varve_memcached_code {
     VARVE_MEMCACHED_BUSY = 3,
     /// `error` says why.
     VARVE_MEMCACHED_FAILED = 4,
+    /// The same, and it is not to be tried again: somebody ended the batch.
+    VARVE_MEMCACHED_KILLED = 5,
 }
 use varve_memcached_code::{
-    VARVE_MEMCACHED_BUSY, VARVE_MEMCACHED_FAILED, VARVE_MEMCACHED_MADE, VARVE_MEMCACHED_NO_ROW,
-    VARVE_MEMCACHED_OK,
+    VARVE_MEMCACHED_BUSY, VARVE_MEMCACHED_FAILED, VARVE_MEMCACHED_KILLED, VARVE_MEMCACHED_MADE,
+    VARVE_MEMCACHED_NO_ROW, VARVE_MEMCACHED_OK,
 };
 
 /// How a row is looked for.
@@ -165,6 +167,8 @@ impl Drop for Session {
 /// What a connection keeps.
 struct Connected {
     container: usize,
+    /// Where the batch has begun: what is done again begins there.
+    begun_in: usize,
     session: Option<Session>,
 }
 
@@ -266,10 +270,14 @@ impl Rows {
             VARVE_MEMCACHED_NO_ROW => return Ok(false),
             VARVE_MEMCACHED_MADE => Refusal::Made,
             VARVE_MEMCACHED_BUSY => Refusal::Busy,
-            VARVE_MEMCACHED_FAILED => {
+            VARVE_MEMCACHED_FAILED | VARVE_MEMCACHED_KILLED => {
                 // SAFETY: CAPI-2.
                 let why = unsafe { CStr::from_ptr((self.store.error)(session.0)) };
-                Refusal::Because(why.to_string_lossy().into_owned())
+                let why = why.to_string_lossy().into_owned();
+                match code {
+                    VARVE_MEMCACHED_KILLED => Refusal::Ended(why),
+                    _ => Refusal::Because(why),
+                }
             }
         })
     }
@@ -329,6 +337,7 @@ impl Items for Rows {
     fn session(&self) -> Result<Connected, Refusal> {
         Ok(Connected {
             container: 0,
+            begun_in: 0,
             session: None,
         })
     }
@@ -368,6 +377,7 @@ impl Items for Rows {
     }
 
     fn begin(&self, connected: &mut Connected) -> Result<(), Refusal> {
+        connected.begun_in = connected.container;
         let session = self.session(connected)?;
         // SAFETY: CAPI-2.
         let code = unsafe { (self.store.begin)(session.0) };
@@ -424,6 +434,7 @@ impl Items for Rows {
             // SAFETY: CAPI-2.
             unsafe { (self.store.roll_back)(session.0) };
         }
+        connected.container = connected.begun_in;
         self.give_back(connected);
     }
 
@@ -437,7 +448,7 @@ impl Items for Rows {
 
     fn delete(&self, which: Goes) -> Result<u64, Refusal> {
         let session = self.open()?;
-        let mut deleted = 0;
+        let (mut deleted, mut failed) = (0, None);
         let (containers, before) = match which {
             Goes::All(container) => (container..container + 1, 0),
             Goes::Over(now) => (0..self.containers.len(), now),
@@ -446,9 +457,10 @@ impl Items for Rows {
             // SAFETY: CAPI-2.
             let code =
                 unsafe { (self.store.clear)(session.0, container, before, &raw mut deleted) };
-            self.check(&session, code)?;
+            // The others can be swept nevertheless.
+            failed = failed.or(self.check(&session, code).err());
         }
-        Ok(deleted)
+        failed.map_or(Ok(deleted), Err)
     }
 
     fn count(&self) -> u64 {

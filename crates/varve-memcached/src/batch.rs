@@ -20,6 +20,9 @@ use crate::items::{Durable, Items, Refusal};
 use crate::protocol::Reply;
 use crate::request::Request;
 
+/// How often an item that was not there is found to be there when it is made.
+const MOST_ATTEMPTS: u32 = 100;
+
 /// Numbers for items that are changed.
 #[derive(Default)]
 pub struct Clock {
@@ -59,12 +62,20 @@ impl<I: Items> Changes<'_, I> {
     pub fn make(&mut self, batch: &[(Request, Reply)]) -> (Option<Durable>, usize) {
         let begin = self.out.len();
         let before = *self.counts;
-        if let Ok((committed, done)) = self.make_all(batch) {
-            return (self.items.durable(committed), done);
-        }
-        // MC-6.
+        let refusal = match self.make_all(batch) {
+            Ok((committed, done)) => return (self.items.durable(committed), done),
+            Err(refusal) => refusal,
+        };
         self.out.truncate(begin);
         *self.counts = before;
+        if batch.len() == 1 || matches!(refusal, Refusal::Ended(_)) {
+            let why = refusal.told();
+            batch
+                .iter()
+                .for_each(|(_, reply)| reply.fail(&why, self.out));
+            return (None, batch.len());
+        }
+        // MC-6.
         let mut last = None;
         for (n, one) in batch.iter().enumerate() {
             let begin = self.out.len();
@@ -96,13 +107,15 @@ impl<I: Items> Changes<'_, I> {
 
     fn make_some(&mut self, batch: &[(Request, Reply)]) -> Result<usize, Refusal> {
         for (n, (request, reply)) in batch.iter().enumerate() {
-            let decision = loop {
-                match self.make_one(request) {
-                    // Now it is there, and locked.
-                    Err(Refusal::Made) => continue,
-                    decision => break decision?,
+            let mut decision = self.make_one(request);
+            for _ in 1..MOST_ATTEMPTS {
+                if !matches!(decision, Err(Refusal::Made)) {
+                    break;
                 }
-            };
+                // Now it is there, and locked.
+                decision = self.make_one(request);
+            }
+            let decision = decision?;
             self.counts.change(request, &decision);
             reply.write(request, &decision, now(), self.out);
             if self.out.len() > MOST_ANSWER_BYTES {

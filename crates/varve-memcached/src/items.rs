@@ -22,6 +22,8 @@ pub enum Refusal {
     Busy,
     /// What the client is told.
     Because(String),
+    /// The same, and it is not tried again: somebody ended the batch.
+    Ended(String),
 }
 
 impl Refusal {
@@ -30,7 +32,7 @@ impl Refusal {
         match self {
             Refusal::Made => "somebody else makes the item again and again".into(),
             Refusal::Busy => "somebody has the table".into(),
-            Refusal::Because(why) => why,
+            Refusal::Because(why) | Refusal::Ended(why) => why,
         }
     }
 }

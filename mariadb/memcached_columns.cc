@@ -1,0 +1,349 @@
+// memcached_columns.cc: the columns of a container's table, and what clients' texts are in them.
+
+#include "memcached_columns.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace varve_plugin {
+
+namespace {
+
+// A longer value is not kept beyond its batch.
+const size_t KEPT_BYTES= 64 << 10;
+
+bool is_text(const Field *field)
+{
+  return field->cmp_type() == STRING_RESULT && field->real_type() != MYSQL_TYPE_ENUM &&
+         field->real_type() != MYSQL_TYPE_SET;
+}
+
+bool is_whole_number(const Field *field)
+{
+  switch (field->type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// Texts are stored as they are, in the column's character set; what is no text is converted.
+bool store_text(Field *field, const char *text, size_t bytes)
+{
+  field->set_notnull();
+  return !field->store(text, bytes, is_text(field) ? field->charset() : &my_charset_utf8mb3_general_ci);
+}
+
+// Calls `part` for each part of a text between separators, at most `most`; the last one has the rest.
+void split(const char *text, size_t bytes, const std::string &separator, size_t most,
+           const std::function<void(const char *, size_t)> &part)
+{
+  const char *const end= text + bytes;
+  for (size_t n= 1; n < most && !separator.empty(); n++)
+  {
+    const char *const at= std::search(text, end, separator.begin(), separator.end());
+    if (at == end)
+      break;
+    part(text, size_t(at - text));
+    text= at + separator.size();
+  }
+  part(text, size_t(end - text));
+}
+
+// NULL is empty, and nothing at the end.
+std::string text_of(const std::vector<Field *> &fields, const std::string &separator)
+{
+  std::string all;
+  char room[MAX_FIELD_WIDTH];
+  String part(room, sizeof room, &my_charset_bin);
+  size_t end= fields.size();
+  while (end > 1 && fields[end - 1]->is_null())
+    end--;
+  for (size_t n= 0; n < end; n++)
+  {
+    if (n)
+      all+= separator;
+    if (fields[n]->is_null())
+      continue;
+    const String *const got= fields[n]->val_str(&part);
+    all.append(got->ptr(), got->length());
+  }
+  return all;
+}
+
+}  // namespace
+
+bool Memcached_columns::failed(std::string why)
+{
+  m_why= std::move(why);
+  return false;
+}
+
+Field *Memcached_columns::column(const std::string &name)
+{
+  for (Field **at= m_table->field; *at; at++)
+    if (!my_strcasecmp(system_charset_info, (*at)->field_name.str, name.c_str()))
+      return *at;
+  failed("the container '" + m_container->name + "' names a column `" + name + "`, which " +
+         m_container->full_name() + " does not have");
+  return nullptr;
+}
+
+bool Memcached_columns::columns(const std::vector<std::string> &names, std::vector<Field *> *out)
+{
+  out->clear();
+  for (const std::string &name : names)
+  {
+    Field *const field= column(name);
+    if (!field)
+      return false;
+    out->push_back(field);
+  }
+  return true;
+}
+
+bool Memcached_columns::find_index()
+{
+  for (uint at= 0; at < m_table->s->keys; at++)
+  {
+    const KEY &key= m_table->key_info[at];
+    if (my_strcasecmp(system_charset_info, key.name.str, m_container->index.c_str()))
+      continue;
+    bool fits= (key.flags & HA_NOSAME) && key.user_defined_key_parts == m_keys.size();
+    for (uint part= 0; fits && part < key.user_defined_key_parts; part++)
+      // A part that is a beginning of a column has mostly a field of its own, and always the flag.
+      fits= key.key_part[part].field == m_keys[part] && !(key.key_part[part].key_part_flag & HA_PART_KEY_SEG);
+    if (fits)
+    {
+      m_index= at;
+      return true;
+    }
+  }
+  return failed("the container '" + m_container->name + "' needs a unique index `" + m_container->index +
+                "` on its key columns, which " + m_container->full_name() + " does not have");
+}
+
+void Memcached_columns::note_places()
+{
+  m_places.clear();
+  const auto add= [this](Field *&field) {
+    if (field)
+      m_places.emplace_back(&field, field->field_index);
+  };
+  for (std::vector<Field *> *list : {&m_keys, &m_values})
+    for (Field *&field : *list)
+      add(field);
+  add(m_flags);
+  add(m_cas);
+  add(m_expires);
+  add(m_marks);
+}
+
+bool Memcached_columns::find(const Container &container, TABLE *table)
+{
+  m_why.clear();
+  m_table= table;
+  // Mostly it is a table of the same definition again, whose fields are its own.
+  if (m_container == &container && m_definition == table->s->table_map_id)
+  {
+    for (const auto &[to, number] : m_places)
+      *to= table->field[number];
+    return true;
+  }
+  m_definition= 0;
+  m_container= &container;
+  if (!columns(container.keys, &m_keys) || !columns(container.values, &m_values))
+    return false;
+  for (const auto &[name, to] : {std::pair(&container.flags, &m_flags), {&container.cas, &m_cas},
+                                 {&container.expires, &m_expires}, {&container.marks, &m_marks}})
+  {
+    *to= name->empty() ? nullptr : column(*name);
+    if (!name->empty() && !*to)
+      return false;
+    if (*to && !is_whole_number(*to))
+      return failed("the container '" + container.name + "' names `" + *name +
+                    "` for numbers, which is no column of whole numbers");
+  }
+  if (!find_index())
+    return false;
+  note_places();
+  m_definition= table->s->table_map_id;
+  return true;
+}
+
+bool Memcached_columns::check_changes()
+{
+  for (const auto &place : m_places)
+    if ((*place.first)->vcol_info)
+      return failed("the container '" + m_container->name + "' names the generated column `" +
+                    (*place.first)->field_name.str + "`: it can be read");
+  return true;
+}
+
+void Memcached_columns::read_no_others()
+{
+  bitmap_clear_all(&m_table->tmp_set);
+  m_table->column_bitmaps_set(&m_table->tmp_set, &m_table->tmp_set);
+  for (const auto &place : m_places)
+    (*place.first)->register_field_in_read_map();
+}
+
+void Memcached_columns::read_keys_and_times()
+{
+  bitmap_clear_all(&m_table->tmp_set);
+  for (Field *field : m_keys)
+    field->register_field_in_read_map();
+  if (m_expires)
+    m_expires->register_field_in_read_map();
+}
+
+bool Memcached_columns::say_number() const
+{
+  return m_table->found_next_number_field && is_said(m_table->found_next_number_field);
+}
+
+void Memcached_columns::forget()
+{
+  if (m_value.capacity() > KEPT_BYTES)
+    std::string().swap(m_value);
+}
+
+bool Memcached_columns::store_key(const char *key, size_t bytes)
+{
+  size_t n= 0;
+  bool fits= true;
+  split(key, bytes, m_container->separator, m_keys.size(), [&](const char *part, size_t part_bytes) {
+    fits= fits && store_text(m_keys[n++], part, part_bytes);
+  });
+  // What was cut off or rounded would be another row's key.
+  return fits && n == m_keys.size() &&
+         !text_of(m_keys, m_container->separator).compare(0, std::string::npos, key, bytes);
+}
+
+bool Memcached_columns::fill_key(const char *key, size_t bytes)
+{
+  m_why.clear();
+  if (store_key(key, bytes))
+    return true;
+  if (!m_table->in_use->is_error())
+    failed("the key is none that the container '" + m_container->name + "' can have");
+  return false;
+}
+
+void Memcached_columns::read(varve_memcached_item *out)
+{
+  m_value= text_of(m_values, m_container->separator);
+  const auto number= [](Field *field) {
+    return field && !field->is_null() ? ulonglong(field->val_int()) : 0;
+  };
+  out->value= reinterpret_cast<const uint8_t *>(m_value.data());
+  out->value_bytes= m_value.size();
+  out->flags= uint32_t(number(m_flags));
+  out->expires= m_expires ? uint32_t(end()) : 0;
+  out->marks= uint8_t(number(m_marks));
+  out->cas= m_cas ? number(m_cas) : varve_memcached_fingerprint(out);
+}
+
+ulonglong Memcached_columns::end() const
+{
+  // A later one than clients can say is never.
+  const ulonglong at= m_expires->is_null() ? 0 : ulonglong(m_expires->val_int());
+  return at > UINT_MAX32 ? 0 : at;
+}
+
+bool Memcached_columns::fill_number(Field *field, const char *what, ulonglong number)
+{
+  if (!field)
+    return !number || failed(std::string("the container '") + m_container->name + "' has no column for " + what +
+                             ", so they can't be kept");
+  field->set_notnull();
+  return !field->store(longlong(number), true);
+}
+
+// What is no text can't be empty: that is NULL then.
+bool Memcached_columns::fill_value(const char *value, size_t bytes)
+{
+  size_t n= 0;
+  bool fits= true;
+  const size_t most= m_values.size();
+  const size_t parts= most > 1 ? most + 1 : most;
+  split(value, bytes, m_container->separator, parts, [&](const char *part, size_t part_bytes) {
+    Field *const field= n++ < most ? m_values[n - 1] : nullptr;
+    if (field && !part_bytes && field->maybe_null() && !is_text(field))
+      field->set_null();
+    else if (field)
+      fits= fits && store_text(field, part, part_bytes);
+  });
+  if (!fits)
+    return false;
+  if (n > most)
+    return failed("the value has more parts than the container '" + m_container->name + "' has columns for them");
+  for (; n < most; n++)
+  {
+    m_values[n]->set_null();
+    if (!m_values[n]->maybe_null())
+      return failed("the value has fewer parts than the container '" + m_container->name + "' needs: `" +
+                    m_values[n]->field_name.str + "` can't be null");
+  }
+  return true;
+}
+
+bool Memcached_columns::fill(const varve_memcached_item &item, bool is_new)
+{
+  m_why.clear();
+  const char *const value= reinterpret_cast<const char *>(item.value);
+  // A value that stays the same is not stored again: its text says less than the row, where it could be NULL.
+  if (is_new || m_value.compare(0, m_value.npos, value, item.value_bytes))
+    if (!fill_value(value, item.value_bytes))
+      return false;
+  return fill_number(m_flags, "flags", item.flags) && fill_number(m_expires, "times", item.expires) &&
+         fill_number(m_marks, "marks of stale items", item.marks) &&
+         (!m_cas || fill_number(m_cas, "numbers of changes", item.cas));
+}
+
+bool Memcached_columns::is_said(const Field *field) const
+{
+  const auto is_it= [=](const auto &place) { return *place.first == field; };
+  return std::any_of(m_places.begin(), m_places.end(), is_it);
+}
+
+bool Memcached_columns::complete(bool is_new)
+{
+  m_why.clear();
+  for (Field **at= m_table->field; is_new && *at; at++)
+    if (((*at)->flags & NO_DEFAULT_VALUE_FLAG) && (*at)->real_type() != MYSQL_TYPE_ENUM && !is_said(*at) &&
+        *at != m_table->found_next_number_field)
+    {
+      my_error(ER_NO_DEFAULT_FOR_FIELD, MYF(0), (*at)->field_name.str);
+      return false;
+    }
+  if (m_table->default_field)
+  {
+    m_table->reset_default_fields();
+    for (const auto &place : m_places)
+      (*place.first)->set_has_explicit_value();
+    if (!is_new)
+      m_table->evaluate_update_default_function();
+    else if (m_table->update_default_fields(false))
+      return false;
+  }
+  if (m_table->vfield && m_table->update_virtual_fields(m_table->file, VCOL_UPDATE_FOR_WRITE))
+    return false;
+  return m_table->verify_constraints(false) == VIEW_CHECK_OK && !m_table->in_use->is_error();
+}
+
+ulonglong Memcached_columns::cas_of_written(ulonglong given)
+{
+  if (m_cas)
+    return given;
+  varve_memcached_item written;
+  read(&written);
+  return written.cas;
+}
+
+}  // namespace varve_plugin
