@@ -54,6 +54,8 @@ MYSQL_SYSVAR_UINT(sweep_interval, sweep_interval_value, ONLY_AT_START,
   "Rows whose time is over are deleted every so many seconds. 0: they stay. No client of memcached gets them.",
   nullptr, nullptr, 300, 0, 31536000, 0);
 
+#define POLICIES "ENUM('varve_only', 'innodb_only', 'cache_only', 'caching', 'disabled') NOT NULL"
+
 // Replicas get them, too, as they get what happens to the items, and may have made their own before. The
 // columns are those of innodb_memcache.containers, and one more.
 const char *const NEW_TABLES[]= {
@@ -68,6 +70,11 @@ const char *const NEW_TABLES[]= {
   "CREATE TABLE IF NOT EXISTS varve_memcache.config_options ("
   "name VARCHAR(50) PRIMARY KEY, value VARCHAR(50) NOT NULL) ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
   "INSERT IGNORE INTO varve_memcache.config_options VALUES ('separator', '|'), ('table_map_delimiter', '.')",
+  "CREATE TABLE IF NOT EXISTS varve_memcache.cache_policies ("
+  "policy_name VARCHAR(40) PRIMARY KEY, get_policy " POLICIES ", set_policy " POLICIES ", delete_policy " POLICIES ","
+  "flush_policy " POLICIES ") ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
+  "INSERT IGNORE INTO varve_memcache.cache_policies VALUES"
+  "('cache_policy', 'varve_only', 'varve_only', 'varve_only', 'varve_only')",
   "CREATE TABLE IF NOT EXISTS varve_memcache.containers ("
   "name VARCHAR(50) PRIMARY KEY, db_schema VARCHAR(64) NOT NULL, db_table VARCHAR(64) NOT NULL,"
   "key_columns VARCHAR(1000) NOT NULL, value_columns VARCHAR(4000) NOT NULL, flags VARCHAR(64) NOT NULL DEFAULT '0',"
@@ -75,6 +82,8 @@ const char *const NEW_TABLES[]= {
   "marks_column VARCHAR(64)) ENGINE=VARVE DEFAULT CHARSET=utf8mb3",
   "INSERT IGNORE INTO varve_memcache.containers VALUES"
   "('default', 'varve_memcache', 'items', 'key', 'value', 'flags', 'cas', 'expires', 'PRIMARY', 'marks')"};
+
+#undef POLICIES
 
 // What runs, and the thread that starts it.
 std::mutex mutex;
@@ -121,7 +130,7 @@ std::string one_name(const char *text)
 
 bool make_tables(Local_connection &sql)
 {
-  if (is_there(sql, "containers"))
+  if (is_there(sql, "containers") && is_there(sql, "cache_policies"))
     return true;
   for (const char *statement : NEW_TABLES)
     if (!sql.execute(statement))
@@ -176,12 +185,34 @@ bool read_containers(Local_connection &sql, std::string *delimiter)
   return true;
 }
 
-bool listen(const std::string &delimiter)
+// What clients may do. The store is told what they may not.
+bool read_policies(Local_connection &sql, varve_memcached_store *store)
+{
+  std::string unknown;
+  const bool has_list= sql.query(
+    "SELECT get_policy, set_policy, delete_policy, flush_policy FROM varve_memcache.cache_policies"
+    " WHERE policy_name = 'cache_policy'",
+    [&](char **row) {
+      bool *const disabled[]= {&store->no_gets, &store->no_sets, &store->no_deletes, &store->no_flushes};
+      for (size_t n= 0; n < array_elements(disabled); n++)
+      {
+        *disabled[n]= !strcmp(row[n], "disabled");
+        if (!strcmp(row[n], "cache_only") || !strcmp(row[n], "caching"))
+          unknown= row[n];
+      }
+    });
+  if (!has_list)
+    return refused(std::string("varve_memcache.cache_policies can't be read: ") + sql.words());
+  if (!unknown.empty())
+    return refused("varve_memcache.cache_policies says " + unknown + ": there is no cache beside the buffer pool, say varve_only");
+  return true;
+}
+
+bool listen(const std::string &delimiter, varve_memcached_store store)
 {
   // Its end would end this, too.
   if (!db)
     return refused("the storage engine VARVE is not there");
-  varve_memcached_store store= memcached_rows(&containers);
   std::vector<const char *> names, tables;
   std::vector<std::string> texts;
   for (const auto &container : containers)
@@ -243,10 +274,11 @@ void start()
   {
     Local_connection sql;
     std::string delimiter= ".";
+    varve_memcached_store store= memcached_rows(&containers);
     if (!make_tables(sql))
       refused(std::string("the tables of varve_memcache can't be made: ") + sql.words());
-    else if (read_containers(sql, &delimiter))
-      listen(delimiter);
+    else if (read_containers(sql, &delimiter) && read_policies(sql, &store))
+      listen(delimiter, store);
   }
   end_thread();
 }

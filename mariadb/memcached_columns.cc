@@ -36,7 +36,18 @@ bool is_whole_number(const Field *field)
 bool store_text(Field *field, const char *text, size_t bytes)
 {
   field->set_notnull();
-  return !field->store(text, bytes, is_text(field) ? field->charset() : &my_charset_utf8mb3_general_ci);
+  const enum_field_types type= field->real_type();
+  const bool has_letters= is_text(field) || type == MYSQL_TYPE_ENUM || type == MYSQL_TYPE_SET;
+  return !field->store(text, bytes, has_letters ? field->charset() : &my_charset_utf8mb3_general_ci);
+}
+
+// Clients have none below zero.
+ulonglong number_in(Field *field)
+{
+  if (!field || field->is_null())
+    return 0;
+  const longlong number= field->val_int();
+  return number < 0 && !field->is_unsigned() ? 0 : ulonglong(number);
 }
 
 // Calls `part` for each part of a text between separators, at most `most`; the last one has the rest.
@@ -169,6 +180,10 @@ bool Memcached_columns::find(const Container &container, TABLE *table)
       return failed("the container '" + container.name + "' names `" + *name +
                     "` for numbers, which is no column of whole numbers");
   }
+  // Clients' numbers of changes are microseconds since 1970.
+  if (m_cas && m_cas->type() != MYSQL_TYPE_LONGLONG)
+    return failed("the container '" + container.name + "' names `" + container.cas +
+                  "` for the number of changes, which is no BIGINT");
   if (!find_index())
     return false;
   note_places();
@@ -238,21 +253,24 @@ bool Memcached_columns::fill_key(const char *key, size_t bytes)
 void Memcached_columns::read(varve_memcached_item *out)
 {
   m_value= text_of(m_values, m_container->separator);
-  const auto number= [](Field *field) {
-    return field && !field->is_null() ? ulonglong(field->val_int()) : 0;
-  };
   out->value= reinterpret_cast<const uint8_t *>(m_value.data());
   out->value_bytes= m_value.size();
-  out->flags= uint32_t(number(m_flags));
-  out->expires= m_expires ? uint32_t(end()) : 0;
-  out->marks= uint8_t(number(m_marks));
-  out->cas= m_cas ? number(m_cas) : varve_memcached_fingerprint(out);
+  out->flags= uint32_t(number_in(m_flags));
+  out->expires= uint32_t(end());
+  out->marks= uint8_t(number_in(m_marks));
+  out->cas= m_cas ? number_in(m_cas) : varve_memcached_fingerprint(out);
+  m_read= *out;
+}
+
+bool Memcached_columns::have_key() const
+{
+  return std::none_of(m_keys.begin(), m_keys.end(), [](const Field *field) { return field->is_null(); });
 }
 
 ulonglong Memcached_columns::end() const
 {
   // A later one than clients can say is never.
-  const ulonglong at= m_expires->is_null() ? 0 : ulonglong(m_expires->val_int());
+  const ulonglong at= number_in(m_expires);
   return at > UINT_MAX32 ? 0 : at;
 }
 
@@ -297,12 +315,16 @@ bool Memcached_columns::fill(const varve_memcached_item &item, bool is_new)
 {
   m_why.clear();
   const char *const value= reinterpret_cast<const char *>(item.value);
-  // A value that stays the same is not stored again: its text says less than the row, where it could be NULL.
+  // What stays the same is not stored again: a text says less than the row, where that could be NULL, and a
+  // number, where it is larger than clients' are.
   if (is_new || m_value.compare(0, m_value.npos, value, item.value_bytes))
     if (!fill_value(value, item.value_bytes))
       return false;
-  return fill_number(m_flags, "flags", item.flags) && fill_number(m_expires, "times", item.expires) &&
-         fill_number(m_marks, "marks of stale items", item.marks) &&
+  const auto put= [=](Field *field, const char *what, uint32_t number, uint32_t old) {
+    return (!is_new && number == old) || fill_number(field, what, number);
+  };
+  return put(m_flags, "flags", item.flags, m_read.flags) && put(m_expires, "times", item.expires, m_read.expires) &&
+         put(m_marks, "marks of stale items", item.marks, m_read.marks) &&
          (!m_cas || fill_number(m_cas, "numbers of changes", item.cas));
 }
 

@@ -38,6 +38,8 @@ public:
   bool fill_key(const char *key, size_t bytes);
   // What the row has that was read. The value is kept here.
   void read(varve_memcached_item *out);
+  // The row that was read has no NULL in its key: one that has is no item.
+  bool have_key() const;
   // When the row ends; 0: it does not.
   ulonglong end() const;
   // The columns get what the item has, and refuse what they can't keep. `is_new`: the row was not read.
@@ -64,6 +66,7 @@ private:
   std::vector<Field *> m_keys, m_values;
   Field *m_flags= nullptr, *m_cas= nullptr, *m_expires= nullptr, *m_marks= nullptr;
   std::vector<std::pair<Field **, uint>> m_places;  // of all of them, and their numbers
+  varve_memcached_item m_read= {};  // what `read` gave last, without the value
   std::string m_value, m_why;
 };
 

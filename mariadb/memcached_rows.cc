@@ -129,13 +129,16 @@ Rows *Rows::open(const Containers &containers)
   thd->thread_id= next_thread_id();
   thd->variables.pseudo_thread_id= thd->thread_id;
   thd->security_ctx->skip_grants();
+  // What waits for read_only to be set is refused by the server then.
+  thd->security_ctx->master_access= thd->security_ctx->master_access & ~PRIV_IGNORE_READ_ONLY;
   thd->variables.tx_isolation= ISO_READ_COMMITTED;
   thd->tx_isolation= ISO_READ_COMMITTED;
   // Whatever is the server's default.
   thd->variables.tx_read_only= thd->tx_read_only= false;
   thd->variables.option_bits= (thd->variables.option_bits & ~OPTION_NOT_AUTOCOMMIT) | OPTION_AUTOCOMMIT;
   thd->server_status|= SERVER_STATUS_AUTOCOMMIT;
-  thd->variables.sql_mode|= MODE_STRICT_TRANS_TABLES | MODE_NO_AUTO_VALUE_ON_ZERO;
+  thd->variables.sql_mode= MODE_STRICT_TRANS_TABLES | MODE_STRICT_ALL_TABLES | MODE_NO_AUTO_VALUE_ON_ZERO |
+                           MODE_ERROR_FOR_DIVISION_BY_ZERO;
   // The log has what became of rows: there is no statement that it could have.
   thd->variables.binlog_format= BINLOG_FORMAT_ROW;
   thd->query_cache_is_applicable= false;
@@ -197,6 +200,7 @@ bool Rows::open_table(Container &container, thr_lock_type lock, bool waits)
   m_thd->set_command(COM_QUERY);
   m_thd->proc_info= "memcached: opening the table";
   m_thd->set_time();
+  m_thd->variables.time_zone= global_system_variables.time_zone;
   lex_start(m_thd);
   m_thd->reset_for_next_command();
   m_thd->set_query_id(next_query_id());
@@ -507,7 +511,7 @@ bool Rows::collect(Container &container, uint32_t before, std::string *from, std
   {
     key_copy(m_key, m_table->record[0], &index, index.key_length);
     const std::string key(reinterpret_cast<const char *>(m_key), index.key_length);
-    if (is_over(before))
+    if (m_columns.have_key() && is_over(before))
       keys->push_back(key);
     if (keys->size() == CLEARED_AT_ONCE || ++looked_at == LOOKED_AT_AT_ONCE)
     {
@@ -527,11 +531,15 @@ varve_memcached_code Rows::clear(size_t number, uint32_t before, uint64_t *delet
 {
   Container &container= *m_containers[number];
   std::string from;
+  if (m_thd->killed)
+    m_thd->reset_killed();
   do
   {
     std::vector<std::string> keys;
     if (!collect(container, before, &from, &keys))
       return VARVE_MEMCACHED_FAILED;
+    if (m_thd->killed)
+      return failed("somebody ended it");
     if (keys.empty())
       continue;
     if (const varve_memcached_code code= begin())

@@ -82,7 +82,7 @@ enum Process {
 
 impl Server {
     fn start(programs: &Programs, dir: &Path, which: usize) -> Result<Server> {
-        let (dir, is_durable) = (dir.join(which.to_string()), which % 2 == 0);
+        let (dir, is_durable) = (dir.join(which.to_string()), matches!(which, 2 | 4));
         let mut server = match which {
             0 => memcached_on_a_free_port(&programs.memcached)?,
             1 | 2 => serve(&programs.varve, &dir, is_durable)?,

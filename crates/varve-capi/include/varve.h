@@ -810,6 +810,11 @@ typedef struct varve_memcached_store {
   const char *const *tables;
   // What stands between a container's name and a key.
   const char *delimiter;
+  // What clients may not do: read items, put them, delete them, and all at once.
+  bool no_gets;
+  bool no_sets;
+  bool no_deletes;
+  bool no_flushes;
   // A new session; null: there can't be one.
   void *(*open)(void *context);
   void (*close)(void *session);

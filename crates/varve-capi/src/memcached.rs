@@ -75,6 +75,11 @@ pub struct varve_memcached_store {
     pub tables: *const *const c_char,
     /// What stands between a container's name and a key.
     pub delimiter: *const c_char,
+    /// What clients may not do: read items, put them, delete them, and all at once.
+    pub no_gets: bool,
+    pub no_sets: bool,
+    pub no_deletes: bool,
+    pub no_flushes: bool,
     /// A new session; null: there can't be one.
     pub open: unsafe extern "C" fn(context: *mut c_void) -> *mut c_void,
     pub close: unsafe extern "C" fn(session: *mut c_void),
@@ -329,6 +334,10 @@ unsafe fn list(mut texts: *const *const c_char) -> Vec<Vec<u8>> {
     list
 }
 
+fn disabled(what: &str) -> Refusal {
+    Refusal::Because(format!("the policy of the server disables {what}"))
+}
+
 impl Items for Rows {
     type Session = Connected;
     /// A batch is as durable as the caller's settings ask when `commit` returns.
@@ -349,6 +358,7 @@ impl Items for Rows {
         wait: Wait,
         see: impl FnOnce(Option<ItemRef<'_>>) -> R,
     ) -> Result<R, Refusal> {
+        self.may_read()?;
         let Some(key) = self.named(connected, key)? else {
             let table = &self.containers[connected.container].table;
             return Ok(see(Some(ItemRef {
@@ -397,6 +407,9 @@ impl Items for Rows {
     }
 
     fn put(&self, connected: &mut Connected, _key: &[u8], item: &mut Item) -> Result<(), Refusal> {
+        if self.store.no_sets {
+            return Err(disabled("sets"));
+        }
         let session = self.session(connected)?;
         let mut put = varve_memcached_item {
             value: item.value.as_ptr(),
@@ -414,6 +427,9 @@ impl Items for Rows {
     }
 
     fn remove(&self, connected: &mut Connected) -> Result<(), Refusal> {
+        if self.store.no_deletes {
+            return Err(disabled("deletes"));
+        }
         let session = self.session(connected)?;
         // SAFETY: CAPI-2.
         let code = unsafe { (self.store.remove)(session.0) };
@@ -440,6 +456,25 @@ impl Items for Rows {
 
     fn durable(&self, _committed: ()) -> Option<Durable> {
         None
+    }
+
+    fn choose(&self, connected: &mut Connected, key: &[u8]) {
+        // One that there is not has been told.
+        let _ = self.named(connected, key);
+    }
+
+    fn may_read(&self) -> Result<(), Refusal> {
+        match self.store.no_gets {
+            true => Err(disabled("gets")),
+            false => Ok(()),
+        }
+    }
+
+    fn may_flush(&self) -> Result<(), Refusal> {
+        match self.store.no_flushes {
+            true => Err(disabled("flush_all")),
+            false => Ok(()),
+        }
     }
 
     fn container(&self, connected: &Connected) -> usize {

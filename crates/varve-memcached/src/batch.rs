@@ -18,7 +18,7 @@ use crate::decide::{Change, Decision, decide, next_cas};
 use crate::item::now;
 use crate::items::{Durable, Items, Refusal};
 use crate::protocol::Reply;
-use crate::request::Request;
+use crate::request::{Request, Verb};
 
 /// How often an item that was not there is found to be there when it is made.
 const MOST_ATTEMPTS: u32 = 100;
@@ -70,9 +70,10 @@ impl<I: Items> Changes<'_, I> {
         *self.counts = before;
         if batch.len() == 1 || matches!(refusal, Refusal::Ended(_)) {
             let why = refusal.told();
-            batch
-                .iter()
-                .for_each(|(_, reply)| reply.fail(&why, self.out));
+            for (request, reply) in batch {
+                self.items.choose(self.session, &request.key);
+                reply.fail(&why, self.out);
+            }
             return (None, batch.len());
         }
         // MC-6.
@@ -85,6 +86,7 @@ impl<I: Items> Changes<'_, I> {
                 Ok((committed, _)) => last = self.items.durable(committed).or(last),
                 Err(refusal) => {
                     self.out.truncate(begin);
+                    self.items.choose(self.session, &one.0.key);
                     one.1.fail(&refusal.told(), self.out);
                 }
             }
@@ -126,6 +128,9 @@ impl<I: Items> Changes<'_, I> {
     }
 
     fn make_one(&mut self, request: &Request) -> Result<Decision, Refusal> {
+        if request.verb == Verb::Get {
+            self.items.may_read()?;
+        }
         let mut decision = {
             let item = self.items.find(self.session, &request.key)?;
             let cas = next_cas(self.clock.tick(), item.map_or(0, |item| item.cas));

@@ -123,6 +123,23 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// What waits until a batch is as durable as the store's settings ask; `None`: it is.
     fn durable(&self, committed: Self::Committed) -> Option<Durable>;
 
+    /// The key of a request that is not done may name a container nevertheless, which what follows is about.
+    fn choose(&self, _session: &mut Self::Session, _key: &[u8]) {}
+
+    /// # Errors
+    ///
+    /// Clients may not read.
+    fn may_read(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// Clients may not delete all items.
+    fn may_flush(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// The number of the container that this connection's requests are about.
     fn container(&self, session: &Self::Session) -> usize;
 

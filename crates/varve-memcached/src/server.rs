@@ -66,6 +66,7 @@ impl<I: Items> Shared<I> {
         container: usize,
         delay: u32,
     ) -> Result<(), Refusal> {
+        self.items.may_flush()?;
         if delay == 0 {
             self.set_flush(container, None);
             return self.delete(Goes::All(container)).await.map(drop);

@@ -61,7 +61,14 @@ pub const AS_TESTED: [&str; 4] = ["--workspace", "--locked", "--features", "varv
 pub fn programs_as_tested(workspace: &Workspace) -> Result<PathBuf> {
     // Only where an example is among what is built does cargo count the features that tests ask for, as it
     // does for tests.
-    let programs = ["--bin", "stress-store", "--example", "shop"];
+    let programs = [
+        "--bin",
+        "stress-store",
+        "--bin",
+        "varve",
+        "--example",
+        "shop",
+    ];
     let build = Cmd::new(cargo()).args(["build", "--quiet"]);
     let build = build.args(AS_TESTED).args(programs);
     command::run(

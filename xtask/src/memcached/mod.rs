@@ -1,6 +1,8 @@
 //! Clients' view of the memcached server, that of a database of its own and that of MariaDB: libmemcached's
 //! `memccapable`, and random conversations with it and with memcached, which must not tell them apart
-//! (`crates/varve-memcached/tests/beside_memcached.rs`).
+//! (`crates/varve-memcached/tests/beside_memcached.rs`). And what is left when it is killed (`kills`).
+
+mod kills;
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -21,6 +23,8 @@ use crate::mtr::Count;
 /// All that `memccapable` has.
 const CAPABILITIES: u32 = 54;
 const CONVERSATIONS: u32 = 300;
+/// How often each server is killed.
+const KILLS: u32 = 5;
 /// MariaDB listens when it has started.
 const START_TIME: Duration = Duration::from_secs(60);
 
@@ -32,6 +36,9 @@ pub struct MemcachedArgs {
     /// How many there are
     #[arg(long, default_value_t = CONVERSATIONS)]
     conversations: u32,
+    /// How often each server is killed under load
+    #[arg(long, default_value_t = KILLS)]
+    kills: u32,
 }
 
 pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
@@ -46,6 +53,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
             let args = MemcachedArgs {
                 seed: None,
                 conversations: CONVERSATIONS,
+                kills: KILLS,
             };
             count.passed = check_both(workspace, &programs, &args)?;
         }
@@ -87,7 +95,9 @@ fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> R
     let in_server = check(workspace, programs, args, &elsewhere)?;
     server.stop()?;
     remove_dir(&dir)?;
-    Ok(alone + in_server)
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let killed = kills::check(workspace, &prefix, args.kills, seed)?;
+    Ok(alone + in_server + killed)
 }
 
 fn check(
