@@ -11,7 +11,8 @@
 
 namespace varve_plugin {
 
-// A connection without a client, which may do anything, also in a read-only server, and logs nothing.
+// A connection without a client, which may do anything, also in a read-only server, and writes to the binary
+// log only if it has set sql_log_bin.
 class Local_connection
 {
 public:

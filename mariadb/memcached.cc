@@ -10,11 +10,11 @@
 #include "engine.h"
 #include "instruments.h"
 #include "local.h"
+#include "sysvars.h"
 
 #include "mysqld.h"
 
 #include <atomic>
-#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -85,19 +85,22 @@ const char *const NEW_TABLES[]= {
 
 #undef POLICIES
 
-// What runs, and the thread that starts it.
+// What runs, and the thread that starts it. `is_to_stop` is set under the mutex, under which the starter
+// looks at it before it sets `running`: whoever stops either finds that, or keeps it from being. Batches look
+// at it without: one that sees it late is waited for. Sequentially consistent, as a batch looks at it twice.
 std::mutex mutex;
 varve_memcached *running;
-std::vector<std::unique_ptr<Container>> containers;
+Containers containers;
 std::thread starter;
 std::atomic<bool> is_to_stop;
 
-bool is_there(Local_connection &sql, const char *table)
+bool are_tables_there(Local_connection &sql)
 {
-  bool found= false;
-  const std::string query= std::string("SELECT 1 FROM information_schema.tables WHERE table_schema='varve_memcache' AND table_name='") +
-                           table + "'";
-  return sql.query(query.c_str(), [&](char **) { found= true; }) && found;
+  bool are_all= false;
+  const char *const query=
+    "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'varve_memcache'"
+    " AND table_name IN ('config_options', 'cache_policies', 'containers')";
+  return sql.query(query, [&](char **row) { are_all= !strcmp(row[0], "3"); }) && are_all;
 }
 
 bool refused(const std::string &why)
@@ -130,7 +133,7 @@ std::string one_name(const char *text)
 
 bool make_tables(Local_connection &sql)
 {
-  if (is_there(sql, "containers") && is_there(sql, "cache_policies"))
+  if (are_tables_there(sql))
     return true;
   for (const char *statement : NEW_TABLES)
     if (!sql.execute(statement))
@@ -227,10 +230,9 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
   store.tables= tables.data();
   store.delimiter= delimiter.c_str();
   const std::string address= std::string(address_value) + ":" + std::to_string(port_value);
-  const bool has_socket= socket_value && *socket_value;
   varve_memcached_options options= {};
   options.address= port_value ? address.c_str() : nullptr;
-  options.socket= has_socket ? socket_value : nullptr;
+  options.socket= unless_empty(socket_value);
   options.threads= threads_value;
   options.change_threads= change_threads_value;
   options.connections= connections_value;
@@ -246,25 +248,20 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
     running= nullptr;
     return refused(varve_last_error());
   }
-  sql_print_information("VARVE: memcached is spoken on %s%s%s, in %zu containers", port_value ? address.c_str() : "",
-                        port_value && has_socket ? " and " : "", has_socket ? socket_value : "", containers.size());
+  sql_print_information("VARVE: memcached is spoken on %s%s%s, in %zu containers",
+                        options.address ? options.address : "", options.address && options.socket ? " and " : "",
+                        options.socket ? options.socket : "", containers.size());
   return true;
 }
 
 // Waits until the server accepts connections. False: it ends before.
 bool wait_for_server()
 {
-  const auto ends= []() {
-    const std::lock_guard<std::mutex> alone(mutex);
-    return is_to_stop.load();
-  };
-  while (!mysqld_server_started)
-  {
-    if (ends())
-      return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return !ends();
+  mysql_mutex_lock(&LOCK_server_started);
+  while (!mysqld_server_started && !is_to_stop)
+    mysql_cond_wait(&COND_server_started, &LOCK_server_started);
+  mysql_mutex_unlock(&LOCK_server_started);
+  return !is_to_stop;
 }
 
 void start()
@@ -285,17 +282,23 @@ void start()
 
 }  // namespace
 
-#define VARIABLE(name) MYSQL_SYSVAR(name)
 struct st_mysql_sys_var *memcached_variables[]= {
-  VARIABLE(address), VARIABLE(port), VARIABLE(socket), VARIABLE(threads), VARIABLE(change_threads),
-  VARIABLE(max_connections), VARIABLE(max_value_size), VARIABLE(w_batch_size), VARIABLE(idle_timeout),
-  VARIABLE(sweep_interval), nullptr};
-#undef VARIABLE
+  MYSQL_SYSVAR(address),
+  MYSQL_SYSVAR(port),
+  MYSQL_SYSVAR(socket),
+  MYSQL_SYSVAR(threads),
+  MYSQL_SYSVAR(change_threads),
+  MYSQL_SYSVAR(max_connections),
+  MYSQL_SYSVAR(max_value_size),
+  MYSQL_SYSVAR(w_batch_size),
+  MYSQL_SYSVAR(idle_timeout),
+  MYSQL_SYSVAR(sweep_interval),
+  nullptr
+};
 
 int init_memcached(void *)
 {
-  const bool has_socket= socket_value && *socket_value;
-  if (!port_value && !has_socket)
+  if (!port_value && !unless_empty(socket_value))
     return 0;
   is_to_stop= false;
   try
@@ -322,6 +325,10 @@ void stop_memcached()
     is_to_stop= true;
     server= std::exchange(running, nullptr);
   }
+  // The starter may wait for the server, and has looked before.
+  mysql_mutex_lock(&LOCK_server_started);
+  mysql_cond_broadcast(&COND_server_started);
+  mysql_mutex_unlock(&LOCK_server_started);
   if (starter.joinable())
     starter.join();
   if (server)

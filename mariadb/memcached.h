@@ -6,6 +6,7 @@
 #include "server.h"
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Container
   Container &operator=(const Container &)= delete;
 };
 
+using Containers= std::vector<std::unique_ptr<Container>>;
+
 // memcached.cc
 extern struct st_mysql_sys_var *memcached_variables[];
 int init_memcached(void *plugin);
@@ -38,9 +41,9 @@ void stop_memcached();
 // Whether that has begun: what has not begun by then is refused.
 bool memcached_ends();
 
-// memcached_rows.cc: batches of requests on rows. `containers` is a `std::vector<std::unique_ptr<Container>>`
-// that stays for as long as the store is used. The caller adds the containers' names.
-varve_memcached_store memcached_rows(void *containers);
+// memcached_rows.cc: batches of requests on rows of these tables, which stay for as long as the store is
+// used. The caller adds the containers' names.
+varve_memcached_store memcached_rows(Containers *containers);
 
 }  // namespace varve_plugin
 

@@ -3,7 +3,6 @@
 #include "memcached_columns.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace varve_plugin {
 
@@ -51,8 +50,8 @@ ulonglong number_in(Field *field)
 }
 
 // Calls `part` for each part of a text between separators, at most `most`; the last one has the rest.
-void split(const char *text, size_t bytes, const std::string &separator, size_t most,
-           const std::function<void(const char *, size_t)> &part)
+template<typename Part>
+void split(const char *text, size_t bytes, const std::string &separator, size_t most, const Part &part)
 {
   const char *const end= text + bytes;
   for (size_t n= 1; n < most && !separator.empty(); n++)
@@ -67,9 +66,9 @@ void split(const char *text, size_t bytes, const std::string &separator, size_t 
 }
 
 // NULL is empty, and nothing at the end.
-std::string text_of(const std::vector<Field *> &fields, const std::string &separator)
+void read_text(const std::vector<Field *> &fields, const std::string &separator, std::string *all)
 {
-  std::string all;
+  all->clear();
   char room[MAX_FIELD_WIDTH];
   String part(room, sizeof room, &my_charset_bin);
   size_t end= fields.size();
@@ -78,13 +77,12 @@ std::string text_of(const std::vector<Field *> &fields, const std::string &separ
   for (size_t n= 0; n < end; n++)
   {
     if (n)
-      all+= separator;
+      *all+= separator;
     if (fields[n]->is_null())
       continue;
     const String *const got= fields[n]->val_str(&part);
-    all.append(got->ptr(), got->length());
+    all->append(got->ptr(), got->length());
   }
-  return all;
 }
 
 }  // namespace
@@ -235,9 +233,11 @@ bool Memcached_columns::store_key(const char *key, size_t bytes)
   split(key, bytes, m_container->separator, m_keys.size(), [&](const char *part, size_t part_bytes) {
     fits= fits && store_text(m_keys[n++], part, part_bytes);
   });
-  // What was cut off or rounded would be another row's key.
-  return fits && n == m_keys.size() &&
-         !text_of(m_keys, m_container->separator).compare(0, std::string::npos, key, bytes);
+  if (!fits || n < m_keys.size())
+    return false;
+  // MC-7.
+  read_text(m_keys, m_container->separator, &m_key);
+  return !m_key.compare(0, m_key.npos, key, bytes);
 }
 
 bool Memcached_columns::fill_key(const char *key, size_t bytes)
@@ -252,7 +252,7 @@ bool Memcached_columns::fill_key(const char *key, size_t bytes)
 
 void Memcached_columns::read(varve_memcached_item *out)
 {
-  m_value= text_of(m_values, m_container->separator);
+  read_text(m_values, m_container->separator, &m_value);
   out->value= reinterpret_cast<const uint8_t *>(m_value.data());
   out->value_bytes= m_value.size();
   out->flags= uint32_t(number_in(m_flags));
@@ -311,20 +311,22 @@ bool Memcached_columns::fill_value(const char *value, size_t bytes)
   return true;
 }
 
-bool Memcached_columns::fill(const varve_memcached_item &item, bool is_new)
+bool Memcached_columns::fill(const varve_memcached_item &item, Put put)
 {
   m_why.clear();
+  const bool is_new= put == Put::INSERT;
   const char *const value= reinterpret_cast<const char *>(item.value);
   // What stays the same is not stored again: a text says less than the row, where that could be NULL, and a
   // number, where it is larger than clients' are.
   if (is_new || m_value.compare(0, m_value.npos, value, item.value_bytes))
     if (!fill_value(value, item.value_bytes))
       return false;
-  const auto put= [=](Field *field, const char *what, uint32_t number, uint32_t old) {
+  const auto fill_changed= [=](Field *field, const char *what, uint32_t number, uint32_t old) {
     return (!is_new && number == old) || fill_number(field, what, number);
   };
-  return put(m_flags, "flags", item.flags, m_read.flags) && put(m_expires, "times", item.expires, m_read.expires) &&
-         put(m_marks, "marks of stale items", item.marks, m_read.marks) &&
+  return fill_changed(m_flags, "flags", item.flags, m_read.flags) &&
+         fill_changed(m_expires, "times", item.expires, m_read.expires) &&
+         fill_changed(m_marks, "marks of stale items", item.marks, m_read.marks) &&
          (!m_cas || fill_number(m_cas, "numbers of changes", item.cas));
 }
 
@@ -334,9 +336,10 @@ bool Memcached_columns::is_said(const Field *field) const
   return std::any_of(m_places.begin(), m_places.end(), is_it);
 }
 
-bool Memcached_columns::complete(bool is_new)
+bool Memcached_columns::complete(Put put)
 {
   m_why.clear();
+  const bool is_new= put == Put::INSERT;
   for (Field **at= m_table->field; is_new && *at; at++)
     if (((*at)->flags & NO_DEFAULT_VALUE_FLAG) && (*at)->real_type() != MYSQL_TYPE_ENUM && !is_said(*at) &&
         *at != m_table->found_next_number_field)

@@ -9,6 +9,9 @@
 
 namespace varve_plugin {
 
+// How a row is written.
+enum class Put { INSERT, UPDATE };
+
 // The columns of an open table that a container names. What fails says why: in `why`, or, where that is
 // empty, as the server has told it in the THD.
 class Memcached_columns
@@ -32,7 +35,7 @@ public:
   bool say_number() const;
   // The batch is over.
   void forget();
-  // The key columns get what the client says. False: they can't have it as it is. Nothing is told then.
+  // The key columns get what the client says. False: they can't have it as it is (MC-7), which is not told.
   bool store_key(const char *key, size_t bytes);
   // The same for a new row, which is told.
   bool fill_key(const char *key, size_t bytes);
@@ -42,10 +45,10 @@ public:
   bool have_key() const;
   // When the row ends; 0: it does not.
   ulonglong end() const;
-  // The columns get what the item has, and refuse what they can't keep. `is_new`: the row was not read.
-  bool fill(const varve_memcached_item &item, bool is_new);
+  // The columns get what the item has, and refuse what they can't keep.
+  bool fill(const varve_memcached_item &item, Put put);
   // What the row gets beside what the client says: defaults, generated columns; and what it has to satisfy.
-  bool complete(bool is_new);
+  bool complete(Put put);
   // What a row that was filled and written has as its cas.
   ulonglong cas_of_written(ulonglong given);
 
@@ -67,7 +70,7 @@ private:
   Field *m_flags= nullptr, *m_cas= nullptr, *m_expires= nullptr, *m_marks= nullptr;
   std::vector<std::pair<Field **, uint>> m_places;  // of all of them, and their numbers
   varve_memcached_item m_read= {};  // what `read` gave last, without the value
-  std::string m_value, m_why;
+  std::string m_value, m_key, m_why;
 };
 
 }  // namespace varve_plugin

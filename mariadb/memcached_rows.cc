@@ -22,8 +22,6 @@
 #include "sql_parse.h"
 #include "transaction.h"
 
-#include <memory>
-
 // The server exports them for engines' threads, but declares them in no header.
 MYSQL_THD create_background_thd();
 void destroy_background_thd(MYSQL_THD thd);
@@ -33,8 +31,6 @@ void thd_detach_thd(void *saved);
 namespace varve_plugin {
 
 namespace {
-
-using Containers= std::vector<std::unique_ptr<Container>>;
 
 // For somebody who has locked a row, or is about to change the table.
 const ulong WAIT_SECONDS= 5;
@@ -71,6 +67,9 @@ private:
   st_my_thread_var *m_saved;
 };
 
+// What becomes of a statement, or of a transaction.
+enum class End { KEEPS, UNDOES };
+
 class Rows
 {
 public:
@@ -91,15 +90,24 @@ public:
 private:
   Rows(const Containers &containers, THD *thd) : m_containers(containers), m_thd(thd) {}
 
-  bool open_table(Container &container, thr_lock_type lock, bool waits);
-  bool close_table(bool keeps);
-  bool end_transaction(bool keeps);
+  bool open_table(Container &container, thr_lock_type lock, ulong wait_seconds);
+  void begin_statement(thr_lock_type lock, ulong wait_seconds);
+  bool prepare_table(thr_lock_type lock);
+  bool use_index();
+  bool close_table(End end);
+  bool end_transaction(End end);
+  void forget_kill();
 
   bool store_key(const char *key, size_t bytes);
   int read_row(const uchar *key);
   bool collect(Container &container, uint32_t before, std::string *from, std::vector<std::string> *keys);
+  bool remove_all(Container &container, uint32_t before, const std::vector<std::string> &keys);
   bool is_over(uint32_t before);
 
+  varve_memcached_code failure() const
+  {
+    return m_thd->killed ? VARVE_MEMCACHED_KILLED : VARVE_MEMCACHED_FAILED;
+  }
   varve_memcached_code failed(std::string why);
   varve_memcached_code failed(int handler_error);
   varve_memcached_code failed_statement();
@@ -155,9 +163,9 @@ Rows::~Rows()
 {
   {
     const Attached attached(m_thd);
-    close_table(false);
+    close_table(End::UNDOES);
     if (m_is_changing)
-      end_transaction(false);
+      end_transaction(End::UNDOES);
   }
   server_threads.erase(m_thd);
   destroy_background_thd(m_thd);
@@ -166,7 +174,14 @@ Rows::~Rows()
 varve_memcached_code Rows::failed(std::string why)
 {
   m_error= std::move(why);
-  return m_thd->killed ? VARVE_MEMCACHED_KILLED : VARVE_MEMCACHED_FAILED;
+  return failure();
+}
+
+// A KILL is about the batch that is being done.
+void Rows::forget_kill()
+{
+  if (m_thd->killed)
+    m_thd->reset_killed();
 }
 
 // What the server has said.
@@ -188,8 +203,8 @@ varve_memcached_code Rows::failed(int handler_error)
   return failed_statement();
 }
 
-// A statement about the container's table begins.
-bool Rows::open_table(Container &container, thr_lock_type lock, bool waits)
+// A statement about the container's table begins. False: it has ended, and `error` says why.
+bool Rows::open_table(Container &container, thr_lock_type lock, ulong wait_seconds)
 {
   if (memcached_ends())
   {
@@ -197,21 +212,33 @@ bool Rows::open_table(Container &container, thr_lock_type lock, bool waits)
     failed("the server ends");
     return false;
   }
+  m_container= &container;
+  m_changed= 0;
+  begin_statement(lock, wait_seconds);
+  if (open_and_lock_tables(m_thd, &m_list, false, 0))
+    failed_statement();
+  else if (prepare_table(lock))
+    return true;
+  close_table(End::UNDOES);
+  return false;
+}
+
+void Rows::begin_statement(thr_lock_type lock, ulong wait_seconds)
+{
   m_thd->set_command(COM_QUERY);
   m_thd->proc_info= "memcached: opening the table";
   m_thd->set_time();
   m_thd->variables.time_zone= global_system_variables.time_zone;
+  m_thd->variables.lock_wait_timeout= wait_seconds;
   lex_start(m_thd);
   m_thd->reset_for_next_command();
   m_thd->set_query_id(next_query_id());
-  LEX *const lex= m_thd->lex;
-  const bool changes= lock != TL_READ;
-  lex->sql_command= changes ? SQLCOM_UPDATE : SQLCOM_SELECT;
-  m_thd->variables.lock_wait_timeout= waits ? WAIT_SECONDS : 0;
-  const LEX_CSTRING schema= {container.schema.data(), container.schema.size()};
-  const LEX_CSTRING table= {container.table.data(), container.table.size()};
+  const LEX_CSTRING schema= {m_container->schema.data(), m_container->schema.size()};
+  const LEX_CSTRING table= {m_container->table.data(), m_container->table.size()};
   m_list.init_one_table(&schema, &table, nullptr, lock);
-  if (changes)
+  LEX *const lex= m_thd->lex;
+  lex->sql_command= lock == TL_READ ? SQLCOM_SELECT : SQLCOM_UPDATE;
+  if (lock != TL_READ)
   {
     // So tables that foreign keys change are locked, too.
     m_list.updating= true;
@@ -221,14 +248,12 @@ bool Rows::open_table(Container &container, thr_lock_type lock, bool waits)
   }
   lex->query_tables= &m_list;
   lex->query_tables_last= &m_list.next_global;
-  m_container= &container;
-  m_changed= 0;
-  if (open_and_lock_tables(m_thd, &m_list, false, 0))
-  {
-    failed_statement();
-    close_table(false);
-    return false;
-  }
+}
+
+// The table that was opened is what the container needs. False: `error` says why not.
+bool Rows::prepare_table(thr_lock_type lock)
+{
+  const bool changes= lock != TL_READ;
   m_table= m_list.table;
   const char *why= nullptr;
   if (!m_table || m_list.view)
@@ -240,41 +265,42 @@ bool Rows::open_table(Container &container, thr_lock_type lock, bool waits)
   else if (changes && m_table->triggers)
     why= "has triggers, which only statements fire: it can be read";
   if (why)
-    failed("the container '" + container.name + "' is " + container.full_name() + ", which " + why);
-  if (!why && m_columns.find(container, m_table) && changes)
-    m_columns.check_changes();
-  if (!why && !m_columns.why().empty())
-    failed_columns();
-  if (why || !m_columns.why().empty())
   {
-    close_table(false);
+    failed("the container '" + m_container->name + "' is " + m_container->full_name() + ", which " + why);
     return false;
   }
-  if (changes)
+  if (!m_columns.find(*m_container, m_table) || (changes && !m_columns.check_changes()))
+  {
+    failed_columns();
+    return false;
+  }
+  if (!changes)
+    m_columns.read_no_others();
+  else
   {
     m_table->use_all_columns();
     m_table->mark_columns_per_binlog_row_image();
     if (const int error= m_table->file->prepare_for_insert(1))
     {
       failed(error);
-      close_table(false);
       return false;
     }
   }
-  else
-    m_columns.read_no_others();
-  if (const int error= m_table->file->ha_index_init(m_columns.index_number(), true))
-  {
-    failed(error);
-    close_table(false);
-    return false;
-  }
   m_thd->proc_info= changes ? "memcached: changing" : "memcached: reading";
-  return true;
+  return use_index();
+}
+
+// Reads by the container's index, of the columns that are to be read by then.
+bool Rows::use_index()
+{
+  const int error= m_table->file->ha_index_init(m_columns.index_number(), true);
+  if (error)
+    failed(error);
+  return !error;
 }
 
 // The statement ends. A transaction goes on. False: what it did can't be kept.
-bool Rows::close_table(bool keeps)
+bool Rows::close_table(End end)
 {
   if (!m_container)
     return true;
@@ -292,8 +318,9 @@ bool Rows::close_table(bool keeps)
   }
   // Its last rows have to get to the binary log before they can be kept.
   const bool is_logged= !m_changed || !m_thd->binlog_flush_pending_rows_event(true);
-  const bool is_kept= keeps && is_logged && !trans_commit_stmt(m_thd);
-  if (keeps && !is_kept)
+  const bool is_kept= end == End::KEEPS && is_logged && !trans_commit_stmt(m_thd);
+  const bool is_well= is_kept || end == End::UNDOES;
+  if (!is_well)
     failed_statement();
   if (!is_kept)
     trans_rollback_stmt(m_thd);
@@ -309,19 +336,19 @@ bool Rows::close_table(bool keeps)
   m_container= nullptr;
   m_is_there= m_has_key= false;
   m_columns.forget();
-  return is_kept || !keeps;
+  return is_well;
 }
 
-bool Rows::end_transaction(bool keeps)
+bool Rows::end_transaction(End end)
 {
-  const bool is_done= !(keeps ? trans_commit(m_thd) : trans_rollback(m_thd));
-  if (!is_done)
+  const bool is_well= !(end == End::KEEPS ? trans_commit(m_thd) : trans_rollback(m_thd));
+  if (!is_well)
     failed_statement();
-  if (keeps && !is_done)
+  if (!is_well && end == End::KEEPS)
     trans_rollback(m_thd);
   m_thd->release_transactional_locks();
   m_is_changing= false;
-  return is_done;
+  return is_well;
 }
 
 // m_key gets what is to be looked for. False: no row can have it.
@@ -348,16 +375,20 @@ varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_by
   const Attached attached(m_thd);
   Container &container= *m_containers[number];
   const bool changes= how == VARVE_MEMCACHED_CHANGE;
-  if (m_container && m_container != &container && !close_table(true))
-    return m_thd->killed ? VARVE_MEMCACHED_KILLED : VARVE_MEMCACHED_FAILED;
-  if (!m_container && !changes && m_thd->killed)
-    m_thd->reset_killed();
-  if (!m_container && !open_table(container, changes ? TL_WRITE : TL_READ, how != VARVE_MEMCACHED_READ))
-    return how == VARVE_MEMCACHED_READ && m_thd->get_stmt_da()->is_error() &&
-                   m_thd->get_stmt_da()->sql_errno() == ER_LOCK_WAIT_TIMEOUT
-               ? VARVE_MEMCACHED_BUSY
-           : m_thd->killed ? VARVE_MEMCACHED_KILLED
-                           : VARVE_MEMCACHED_FAILED;
+  if (m_container && m_container != &container && !close_table(End::KEEPS))
+    return failure();
+  if (!m_container)
+  {
+    if (!changes)
+      forget_kill();
+    const bool waits= how != VARVE_MEMCACHED_READ;
+    if (!open_table(container, changes ? TL_WRITE : TL_READ, waits ? WAIT_SECONDS : 0))
+    {
+      const Diagnostics_area *const da= m_thd->get_stmt_da();
+      const bool is_busy= !waits && da->is_error() && da->sql_errno() == ER_LOCK_WAIT_TIMEOUT;
+      return is_busy ? VARVE_MEMCACHED_BUSY : failure();
+    }
+  }
   m_is_there= false;
   const char *const said= reinterpret_cast<const char *>(key);
   if (changes)
@@ -373,7 +404,7 @@ varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_by
     const varve_memcached_code code= failed(error);
     // What follows is not told of this.
     if (!changes)
-      close_table(false);
+      close_table(End::UNDOES);
     return code;
   }
   m_is_there= true;
@@ -385,14 +416,13 @@ void Rows::end_reads()
 {
   const Attached attached(m_thd);
   if (!m_is_changing)
-    close_table(true);
+    close_table(End::KEEPS);
 }
 
 varve_memcached_code Rows::begin()
 {
   const Attached attached(m_thd);
-  if (m_thd->killed)
-    m_thd->reset_killed();
+  forget_kill();
   m_thd->reset_for_next_command();
   if (memcached_ends())
     return failed("the server ends");
@@ -408,43 +438,37 @@ varve_memcached_code Rows::put(varve_memcached_item *item)
 {
   const Attached attached(m_thd);
   const Check_level_instant_set checks(m_thd, CHECK_FIELD_WARN);
-  const bool was_strict= m_thd->abort_on_warning;
-  m_thd->abort_on_warning= true;
+  const Abort_on_warning_instant_set strictly(m_thd, true);
   m_thd->get_stmt_da()->reset_current_row_for_warning(1);
-  const auto write= [&]() {
-    TABLE *const table= m_table;
-    const bool is_new= !m_is_there;
-    if (is_new)
-    {
-      restore_record(table, s->default_values);
-      table->next_number_field= table->found_next_number_field;
-      table->auto_increment_field_not_null= m_columns.say_number();
-      if (!m_columns.fill_key(m_client_key.data(), m_client_key.size()))
-        return failed_columns();
-      if (!m_has_key)
-        return failed("the key is none that the container '" + m_container->name + "' can have");
-    }
-    else
-      store_record(table, record[1]);
-    if (!m_columns.fill(*item, is_new) || !m_columns.complete(is_new))
+  TABLE *const table= m_table;
+  const Put put= m_is_there ? Put::UPDATE : Put::INSERT;
+  if (put == Put::INSERT)
+  {
+    restore_record(table, s->default_values);
+    table->next_number_field= table->found_next_number_field;
+    table->auto_increment_field_not_null= m_columns.say_number();
+    if (!m_columns.fill_key(m_client_key.data(), m_client_key.size()))
       return failed_columns();
-    const int error= is_new ? table->file->ha_write_row(table->record[0])
-                            : table->file->ha_update_row(table->record[1], table->record[0]);
-    if (is_new && (error == HA_ERR_FOUND_DUPP_KEY || error == HA_ERR_FOUND_DUPP_UNIQUE))
-    {
-      table->file->info(HA_STATUS_ERRKEY);
-      if (table->file->get_dup_key(error) == m_columns.index_number())
-        return VARVE_MEMCACHED_MADE;
-    }
-    if (error && error != HA_ERR_RECORD_IS_THE_SAME)
-      return failed(error);
-    m_changed++;
-    item->cas= m_columns.cas_of_written(item->cas);
-    return VARVE_MEMCACHED_OK;
-  };
-  const varve_memcached_code code= write();
-  m_thd->abort_on_warning= was_strict;
-  return code;
+    if (!m_has_key)
+      return failed("the key is none that the container '" + m_container->name + "' can have");
+  }
+  else
+    store_record(table, record[1]);
+  if (!m_columns.fill(*item, put) || !m_columns.complete(put))
+    return failed_columns();
+  const int error= put == Put::INSERT ? table->file->ha_write_row(table->record[0])
+                                      : table->file->ha_update_row(table->record[1], table->record[0]);
+  if (put == Put::INSERT && (error == HA_ERR_FOUND_DUPP_KEY || error == HA_ERR_FOUND_DUPP_UNIQUE))
+  {
+    table->file->info(HA_STATUS_ERRKEY);
+    if (table->file->get_dup_key(error) == m_columns.index_number())
+      return VARVE_MEMCACHED_MADE;
+  }
+  if (error && error != HA_ERR_RECORD_IS_THE_SAME)
+    return failed(error);
+  m_changed++;
+  item->cas= m_columns.cas_of_written(item->cas);
+  return VARVE_MEMCACHED_OK;
 }
 
 varve_memcached_code Rows::remove()
@@ -459,16 +483,16 @@ varve_memcached_code Rows::remove()
 varve_memcached_code Rows::commit()
 {
   const Attached attached(m_thd);
-  const bool is_done= close_table(true) && end_transaction(true);
-  return is_done ? VARVE_MEMCACHED_OK : m_thd->killed ? VARVE_MEMCACHED_KILLED : VARVE_MEMCACHED_FAILED;
+  const bool is_done= close_table(End::KEEPS) && end_transaction(End::KEEPS);
+  return is_done ? VARVE_MEMCACHED_OK : failure();
 }
 
 void Rows::roll_back()
 {
   const Attached attached(m_thd);
-  close_table(false);
+  close_table(End::UNDOES);
   if (m_is_changing)
-    end_transaction(false);
+    end_transaction(End::UNDOES);
 }
 
 bool Rows::is_over(uint32_t before)
@@ -482,20 +506,18 @@ bool Rows::is_over(uint32_t before)
 bool Rows::collect(Container &container, uint32_t before, std::string *from, std::vector<std::string> *keys)
 {
   const Attached attached(m_thd);
-  if (!open_table(container, TL_READ, true))
+  if (!open_table(container, TL_READ, WAIT_SECONDS))
     return false;
   if (before && !m_columns.have_times())
   {
     from->clear();
-    close_table(true);
-    return true;
+    return close_table(End::KEEPS);
   }
   m_columns.read_keys_and_times();
   m_table->file->ha_index_end();
-  if (const int error= m_table->file->ha_index_init(m_columns.index_number(), true))
+  if (!use_index())
   {
-    failed(error);
-    close_table(false);
+    close_table(End::UNDOES);
     return false;
   }
   size_t looked_at= 0;
@@ -509,7 +531,7 @@ bool Rows::collect(Container &container, uint32_t before, std::string *from, std
   from->clear();
   while (!error)
   {
-    key_copy(m_key, m_table->record[0], &index, index.key_length);
+    key_copy(m_key, row, &index, index.key_length);
     const std::string key(reinterpret_cast<const char *>(m_key), index.key_length);
     if (m_columns.have_key() && is_over(before))
       keys->push_back(key);
@@ -523,52 +545,51 @@ bool Rows::collect(Container &container, uint32_t before, std::string *from, std
   const bool is_well= !error || error == HA_ERR_END_OF_FILE || error == HA_ERR_KEY_NOT_FOUND;
   if (!is_well)
     failed(error);
-  close_table(is_well);
-  return is_well;
+  return close_table(is_well ? End::KEEPS : End::UNDOES) && is_well;
+}
+
+// Deletes the rows with these keys that are still to go. False: it has failed.
+bool Rows::remove_all(Container &container, uint32_t before, const std::vector<std::string> &keys)
+{
+  const Attached attached(m_thd);
+  if (!open_table(container, before ? TL_WRITE_SKIP_LOCKED : TL_WRITE, WAIT_SECONDS))
+    return false;
+  for (const std::string &key : keys)
+  {
+    int error= read_row(reinterpret_cast<const uchar *>(key.data()));
+    if (error == HA_ERR_KEY_NOT_FOUND || error == HA_ERR_END_OF_FILE || (!error && !is_over(before)))
+      continue;
+    if (!error)
+      error= m_table->file->ha_delete_row(m_table->record[0]);
+    if (error)
+    {
+      failed(error);
+      return false;
+    }
+    m_changed++;
+  }
+  return true;
 }
 
 varve_memcached_code Rows::clear(size_t number, uint32_t before, uint64_t *deleted)
 {
   Container &container= *m_containers[number];
   std::string from;
-  if (m_thd->killed)
-    m_thd->reset_killed();
+  forget_kill();
   do
   {
     std::vector<std::string> keys;
     if (!collect(container, before, &from, &keys))
-      return VARVE_MEMCACHED_FAILED;
+      return failure();
     if (m_thd->killed)
       return failed("somebody ended it");
     if (keys.empty())
       continue;
     if (const varve_memcached_code code= begin())
       return code;
-    uint64_t gone= 0;
-    const auto remove_all= [&]() {
-      const Attached attached(m_thd);
-      if (!open_table(container, before ? TL_WRITE_SKIP_LOCKED : TL_WRITE, true))
-        return false;
-      for (const std::string &key : keys)
-      {
-        int error= read_row(reinterpret_cast<const uchar *>(key.data()));
-        if (error == HA_ERR_KEY_NOT_FOUND || error == HA_ERR_END_OF_FILE)
-          continue;
-        if (!error && !is_over(before))
-          continue;
-        if (!error)
-          error= m_table->file->ha_delete_row(m_table->record[0]);
-        if (error)
-        {
-          failed(error);
-          return false;
-        }
-        gone++;
-        m_changed++;
-      }
-      return true;
-    };
-    if (!remove_all() || commit())
+    const bool are_removed= remove_all(container, before, keys);
+    const uint64_t gone= m_changed;
+    if (!are_removed || commit())
     {
       const std::string why= m_error;
       roll_back();
@@ -586,7 +607,7 @@ Rows *rows(void *session)
 
 }  // namespace
 
-varve_memcached_store memcached_rows(void *containers)
+varve_memcached_store memcached_rows(Containers *containers)
 {
   varve_memcached_store store= {};
   store.context= containers;

@@ -693,7 +693,7 @@ static void reconcile_history_variables()
   history_store_max_size= least_history_size;
 }
 
-static const char *unless_empty(const char *text)
+const char *unless_empty(const char *text)
 {
   return text && *text ? text : nullptr;
 }

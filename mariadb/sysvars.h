@@ -48,6 +48,9 @@ void follow_table_definition_cache();
 // Where the database is: varve_data_home_dir, or the server's data directory.
 std::string data_directory();
 
+// The value of a variable; null if it is not given.
+const char *unless_empty(const char *text);
+
 // varve_monitor_address and varve_monitor_token_file; null where one is not given.
 varve_monitor_options monitor_options();
 

@@ -805,7 +805,7 @@ typedef struct varve_memcached_item {
 typedef struct varve_memcached_store {
   void *context;
   // Names of the containers, that a key chooses by `@@name`, and of their tables, both ending with a null
-  // pointer. The first one is the one that a connection begins with. Valid for as long as the server runs.
+  // pointer. The first one is the one that a connection begins with. They, and the delimiter, are copied.
   const char *const *containers;
   const char *const *tables;
   // What stands between a container's name and a key.

@@ -70,7 +70,7 @@ pub struct varve_memcached_item {
 pub struct varve_memcached_store {
     pub context: *mut c_void,
     /// Names of the containers, that a key chooses by `@@name`, and of their tables, both ending with a null
-    /// pointer. The first one is the one that a connection begins with. Valid for as long as the server runs.
+    /// pointer. The first one is the one that a connection begins with. They, and the delimiter, are copied.
     pub containers: *const *const c_char,
     pub tables: *const *const c_char,
     /// What stands between a container's name and a key.

@@ -2,6 +2,9 @@
 //!
 //! A batch of reads is any number of `read`, and `end_reads`. A batch of changes is `begin`, for each change
 //! `find` and at most one of `put` and `remove`, then `commit`; or `roll_back`, whatever has failed.
+//!
+//! - **MC-7** A request reaches an item only by the key that the store keeps of it: where columns would cut a
+//!   key off, round it or convert it, that would be another item's.
 
 use std::future::Future;
 use std::pin::Pin;

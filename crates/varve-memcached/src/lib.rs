@@ -58,7 +58,7 @@ use std::time::Duration;
 use varve::{Database, Error, Result};
 use varve_listen::{Background, on_loopback};
 
-pub use crate::item::{Item, ItemRef, now};
+pub use crate::item::{Item, ItemRef};
 pub use crate::items::{Durable, Goes, Items, Refusal, Wait};
 use crate::server::{Settings, Shared};
 use crate::store::{LONGEST_VALUE_BYTES, Store};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use varve_testbed::client::Client;
@@ -20,7 +20,7 @@ use varve_testbed::prefix::Prefix;
 use varve_testbed::server::{DataDir, Server};
 use varve_testbed::workspace::{Workspace, programs_as_tested, remove_dir};
 
-use super::START_TIME;
+use super::{START_TIME, connect};
 
 /// Connections that increment, and as many numbers of their own.
 const CLIENTS: usize = 4;
@@ -233,17 +233,9 @@ struct Items(BufReader<UnixStream>);
 
 impl Items {
     fn connect(path: &Path) -> Result<Items> {
-        let begun = Instant::now();
-        loop {
-            match UnixStream::connect(path) {
-                Ok(stream) => {
-                    stream.set_read_timeout(Some(START_TIME))?;
-                    return Ok(Items(BufReader::new(stream)));
-                }
-                Err(e) if begun.elapsed() > START_TIME => return Err(e.into()),
-                Err(_) => thread::sleep(Duration::from_millis(5)),
-            }
-        }
+        let stream = connect(path)?;
+        stream.set_read_timeout(Some(START_TIME))?;
+        Ok(Items(BufReader::new(stream)))
     }
 
     fn send(&mut self, requests: &str) -> Result<()> {

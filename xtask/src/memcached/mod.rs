@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::memcached::programs;
 use varve_testbed::plugin;
@@ -25,7 +25,7 @@ const CAPABILITIES: u32 = 54;
 const CONVERSATIONS: u32 = 300;
 /// How often each server is killed.
 const KILLS: u32 = 5;
-/// MariaDB listens when it has started.
+/// A server listens within this time of its start.
 const START_TIME: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
@@ -87,17 +87,27 @@ fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> R
         ("VARVE_MEMCACHED_PORT", port),
         ("VARVE_MEMCACHED_SOCKET", socket.display().to_string()),
     ];
-    let begun = Instant::now();
-    while UnixStream::connect(&socket).is_err() {
-        ensure!(begun.elapsed() < START_TIME, "MariaDB does not listen");
-        thread::sleep(Duration::from_millis(10));
-    }
+    connect(&socket)?;
     let in_server = check(workspace, programs, args, &elsewhere)?;
     server.stop()?;
     remove_dir(&dir)?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let killed = kills::check(workspace, &prefix, args.kills, seed)?;
     Ok(alone + in_server + killed)
+}
+
+/// Waits until somebody listens there.
+fn connect(socket: &Path) -> Result<UnixStream> {
+    let begun = Instant::now();
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return Ok(stream),
+            Err(e) if begun.elapsed() > START_TIME => {
+                return Err(e).with_context(|| socket.display().to_string());
+            }
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
 }
 
 fn check(
