@@ -38,6 +38,7 @@ int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *versio
 // status.cc
 bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type kind);
 extern struct st_mysql_show_var status_variables[];
+extern struct st_mysql_show_var memcached_status_variables[];
 
 // log.cc
 void log_message(void *, varve_log_level level, const char *message);

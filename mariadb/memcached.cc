@@ -22,14 +22,16 @@ namespace varve_plugin {
 
 namespace {
 
-char *address_value, *socket_value;
+char *address_value, *socket_value, *option_value, *auth_file_value, *cert_value, *key_value, *ca_value;
 unsigned int port_value, threads_value, change_threads_value, connections_value, value_bytes_value;
-unsigned int batch_value, idle_timeout_value, sweep_interval_value;
+my_bool binlog_value;
+unsigned int batch_value, read_batch_value, idle_timeout_value, sweep_interval_value;
 
 const unsigned int ONLY_AT_START= PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY;
 
 MYSQL_SYSVAR_STR(address, address_value, ONLY_AT_START,
-  "The address on which clients of memcached are listened to, if there is a port: one of this machine only.",
+  "The address on which clients of memcached are listened to, if there is a port: one of this machine only, unless"
+  " there are ssl_cert, and auth_file or ssl_ca.",
   nullptr, nullptr, "127.0.0.1");
 MYSQL_SYSVAR_UINT(port, port_value, ONLY_AT_START,
   "The port on which clients of memcached are listened to. 0: none.", nullptr, nullptr, 0, 0, 65535, 0);
@@ -47,6 +49,25 @@ MYSQL_SYSVAR_UINT(max_value_size, value_bytes_value, ONLY_AT_START,
 MYSQL_SYSVAR_UINT(w_batch_size, batch_value, ONLY_AT_START,
   "Changes that a client of memcached sends together are one transaction, up to so many.",
   nullptr, nullptr, 32, 1, 1000, 0);
+MYSQL_SYSVAR_UINT(r_batch_size, read_batch_value, ONLY_AT_START,
+  "Reads that a client of memcached sends together see one moment, up to so many. 0: all.",
+  nullptr, nullptr, 0, 0, 1000000, 0);
+MYSQL_SYSVAR_BOOL(binlog, binlog_value, ONLY_AT_START,
+  "The binary log has what clients of memcached change, where there is one.", nullptr, nullptr, true);
+MYSQL_SYSVAR_STR(auth_file, auth_file_value, ONLY_AT_START,
+  "A file with a line user:password for each client of memcached. Empty: nobody is asked who he is.",
+  nullptr, nullptr, "");
+MYSQL_SYSVAR_STR(ssl_cert, cert_value, ONLY_AT_START,
+  "The certificate with which connections of clients of memcached by TCP are encrypted, a PEM file.",
+  nullptr, nullptr, "");
+MYSQL_SYSVAR_STR(ssl_key, key_value, ONLY_AT_START,
+  "The private key of that certificate, a PEM file.", nullptr, nullptr, "");
+MYSQL_SYSVAR_STR(ssl_ca, ca_value, ONLY_AT_START,
+  "Clients of memcached need a certificate of one of these authorities, a PEM file. Empty: they need none.",
+  nullptr, nullptr, "");
+MYSQL_SYSVAR_STR(option, option_value, ONLY_AT_START,
+  "Letters of memcached's command line, such as -p 11222 -t 8, which count more than the other variables.",
+  nullptr, nullptr, "");
 MYSQL_SYSVAR_UINT(idle_timeout, idle_timeout_value, ONLY_AT_START,
   "A client of memcached that says nothing for so many seconds is sent away. 0: none is.",
   nullptr, nullptr, 0, 0, 31536000, 0);
@@ -238,6 +259,12 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
   options.connections= connections_value;
   options.value_bytes= value_bytes_value;
   options.batch= batch_value;
+  options.read_batch= read_batch_value;
+  options.accounts= unless_empty(auth_file_value);
+  options.certificate= unless_empty(cert_value);
+  options.key= unless_empty(key_value);
+  options.authorities= unless_empty(ca_value);
+  options.letters= unless_empty(option_value);
   options.idle_seconds= idle_timeout_value;
   options.sweep_seconds= sweep_interval_value;
   const std::lock_guard<std::mutex> alone(mutex);
@@ -248,9 +275,8 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
     running= nullptr;
     return refused(varve_last_error());
   }
-  sql_print_information("VARVE: memcached is spoken on %s%s%s, in %zu containers",
-                        options.address ? options.address : "", options.address && options.socket ? " and " : "",
-                        options.socket ? options.socket : "", containers.size());
+  sql_print_information("VARVE: memcached is spoken on %s, in %zu containers", varve_memcached_place(running),
+                        containers.size());
   return true;
 }
 
@@ -291,6 +317,13 @@ struct st_mysql_sys_var *memcached_variables[]= {
   MYSQL_SYSVAR(max_connections),
   MYSQL_SYSVAR(max_value_size),
   MYSQL_SYSVAR(w_batch_size),
+  MYSQL_SYSVAR(r_batch_size),
+  MYSQL_SYSVAR(binlog),
+  MYSQL_SYSVAR(auth_file),
+  MYSQL_SYSVAR(ssl_cert),
+  MYSQL_SYSVAR(ssl_key),
+  MYSQL_SYSVAR(ssl_ca),
+  MYSQL_SYSVAR(option),
   MYSQL_SYSVAR(idle_timeout),
   MYSQL_SYSVAR(sweep_interval),
   nullptr
@@ -298,7 +331,7 @@ struct st_mysql_sys_var *memcached_variables[]= {
 
 int init_memcached(void *)
 {
-  if (!port_value && !unless_empty(socket_value))
+  if (!port_value && !unless_empty(socket_value) && !unless_empty(option_value))
     return 0;
   is_to_stop= false;
   try
@@ -312,9 +345,20 @@ int init_memcached(void *)
   return 0;
 }
 
+void each_memcached_counter(varve_counter_fn each, void *context)
+{
+  const std::lock_guard<std::mutex> alone(mutex);
+  varve_memcached_status(running, each, context);
+}
+
 bool memcached_ends()
 {
   return is_to_stop;
+}
+
+bool memcached_is_logged()
+{
+  return binlog_value;
 }
 
 void stop_memcached()

@@ -40,6 +40,10 @@ int deinit_memcached(void *plugin);
 void stop_memcached();
 // Whether that has begun: what has not begun by then is refused.
 bool memcached_ends();
+// Whether the binary log is to have what clients change.
+bool memcached_is_logged();
+// Hands out what it has counted since it began to listen.
+void each_memcached_counter(varve_counter_fn each, void *context);
 
 // memcached_rows.cc: batches of requests on rows of these tables, which stay for as long as the store is
 // used. The caller adds the containers' names.

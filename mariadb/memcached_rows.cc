@@ -149,6 +149,8 @@ Rows *Rows::open(const Containers &containers)
                            MODE_ERROR_FOR_DIVISION_BY_ZERO;
   // The log has what became of rows: there is no statement that it could have.
   thd->variables.binlog_format= BINLOG_FORMAT_ROW;
+  thd->variables.sql_log_bin= memcached_is_logged();
+  thd->set_binlog_bit();
   thd->query_cache_is_applicable= false;
   thd->proc_info= "memcached: idle";
   // Once as the server does it: some of what it sets stays.

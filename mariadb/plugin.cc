@@ -235,7 +235,7 @@ SCHEMA_TABLE("VARVE_LOCK_WAITS", init_lock_waits, "Who waits for whom in the sto
   varve_plugin::init_memcached,
   varve_plugin::deinit_memcached,
   0x0001,
-  nullptr,
+  varve_plugin::memcached_status_variables,
   varve_plugin::memcached_variables,
   "0.1",
   MariaDB_PLUGIN_MATURITY_STABLE

@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
+#include "memcached.h"
 #include "transactions.h"
 
 #include <cstring>
@@ -111,27 +112,47 @@ void collect_pool_dump(void *context, const char *dump, uint64_t dump_ended, con
 }
 
 // The variable's value is an array of variables, which must outlive the call: it belongs to the statement.
+// Behind them there are two more. Null: there is no room.
+st_mysql_show_var *set_array(THD *thd, struct st_mysql_show_var *var, const std::vector<Counter> &found)
+{
+  auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
+  const uint array_bytes= uint((found.size() + 3) * sizeof(st_mysql_show_var));
+  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, array_bytes));
+  var->type= SHOW_ARRAY;
+  var->value= array;
+  if (!values || !array)
+    return nullptr;
+  for (size_t i= 0; i < found.size(); i++)
+    array[i]= {values[i].name, &values[i].value, SHOW_ULONGLONG};
+  return array;
+}
+
 int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
 {
   std::vector<Counter> found;
   varve_db_status(db, collect, &found);
-  auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
-  const uint array_bytes= uint((found.size() + 3) * sizeof(st_mysql_show_var));
-  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, array_bytes));
+  st_mysql_show_var *const array= set_array(thd, var, found);
   auto *pool_dump= static_cast<Pool_dump_status *>(thd_calloc(thd, sizeof(Pool_dump_status)));
-  var->type= SHOW_ARRAY;
-  var->value= array;
-  if (!values || !array || !pool_dump)
+  if (!array || !pool_dump)
     return 1;
   varve_db_pool_dump_status(db, collect_pool_dump, pool_dump);
-  for (size_t i= 0; i < found.size(); i++)
-    array[i]= {values[i].name, &values[i].value, SHOW_ULONGLONG};
   array[found.size()]= {"buffer_pool_dump_status", pool_dump->dump, SHOW_CHAR};
   array[found.size() + 1]= {"buffer_pool_load_status", pool_dump->load, SHOW_CHAR};
   return 0;
 }
 
+int show_memcached(THD *thd, struct st_mysql_show_var *var, char *)
+{
+  std::vector<Counter> found;
+  each_memcached_counter(collect, &found);
+  return !set_array(thd, var, found);
+}
+
 }  // namespace
+
+struct st_mysql_show_var memcached_status_variables[]= {
+  {"Varve_memcached", reinterpret_cast<void *>(show_memcached), SHOW_FUNC},
+  {nullptr, nullptr, SHOW_UNDEF}};
 
 struct st_mysql_show_var status_variables[]= {
   {"Varve", reinterpret_cast<void *>(show_counters), SHOW_FUNC},

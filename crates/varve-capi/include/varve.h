@@ -843,7 +843,7 @@ typedef struct varve_memcached_store {
 
 // How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
 typedef struct varve_memcached_options {
-  // A loopback address with a port.
+  // An address with a port; a loopback address, unless there are a certificate, and accounts or authorities.
   const char *address;
   // The path of a Unix socket.
   const char *socket;
@@ -855,10 +855,24 @@ typedef struct varve_memcached_options {
   size_t value_bytes;
   // Changes in one transaction.
   size_t batch;
+  // Reads in one view; 0: as many as come together.
+  size_t read_batch;
+  // A file with a line `user:password` for each client; null: nobody is asked.
+  const char *accounts;
+  // PEM files: the server's certificate, its key, and authorities of whom clients need a certificate. With
+  // the first two connections by TCP are encrypted.
+  const char *certificate;
+  const char *key;
+  const char *authorities;
+  // Letters of memcached's command line, which change all these.
+  const char *letters;
   uint64_t idle_seconds;
   // How often what is over is deleted; 0: never.
   uint64_t sweep_seconds;
 } varve_memcached_options;
+
+// Receives one counter. `name` is lower case with underscores.
+typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
 
 // What a session is doing.
 typedef struct varve_session_activity {
@@ -968,9 +982,6 @@ typedef struct varve_statistic {
 // Receives what is known of a table's indexes, one call for each value. The pointers are valid during the
 // call.
 typedef void (*varve_statistic_fn)(void *context, const struct varve_statistic *statistic);
-
-// Receives one counter. `name` is lower case with underscores.
-typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
 
 // Something that the engine counts.
 typedef struct varve_metric {
@@ -1487,6 +1498,12 @@ enum varve_code varve_memcached_start(const struct varve_memcached_store *store,
 
 // A cas for a row that has no column for one: another one when the row's values are others.
 uint64_t varve_memcached_fingerprint(const struct varve_memcached_item *item);
+
+// Hands what it has counted to `each`, by memcached's names. Zeros if it is null.
+void varve_memcached_status(const struct varve_memcached *server, varve_counter_fn each, void *context);
+
+// Where it listens, for people. Valid until it is stopped.
+const char *varve_memcached_place(const struct varve_memcached *server);
 
 // The port that it listens on; 0: on none.
 uint16_t varve_memcached_port(const struct varve_memcached *server);

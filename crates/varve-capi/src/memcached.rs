@@ -3,20 +3,23 @@
 //! A caller's session is one place where a batch of requests is done. Sessions are made as they are needed,
 //! and kept for the next batch, whichever connection sends it: a connection that is idle has none.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::varve::Error;
 use ::varve_memcached::{
-    Durable, Goes, Item, ItemRef, Items, Memcached, MemcachedOptions, Refusal, Wait,
+    Durable, Goes, Item, ItemRef, Items, Memcached, MemcachedOptions, Refusal, TlsFiles, Wait,
 };
 
-use crate::collation::text;
+use crate::collation::{c_text, text};
 use crate::error::guard_without_database;
 use crate::error::varve_code::{self, VARVE_OK};
+use crate::status::varve_counter_fn;
 
 /// What a call of a varve_memcached_store came to.
 #[repr(C)]
@@ -119,7 +122,7 @@ pub struct varve_memcached_store {
 /// How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
 #[repr(C)]
 pub struct varve_memcached_options {
-    /// A loopback address with a port.
+    /// An address with a port; a loopback address, unless there are a certificate, and accounts or authorities.
     pub address: *const c_char,
     /// The path of a Unix socket.
     pub socket: *const c_char,
@@ -131,6 +134,17 @@ pub struct varve_memcached_options {
     pub value_bytes: usize,
     /// Changes in one transaction.
     pub batch: usize,
+    /// Reads in one view; 0: as many as come together.
+    pub read_batch: usize,
+    /// A file with a line `user:password` for each client; null: nobody is asked.
+    pub accounts: *const c_char,
+    /// PEM files: the server's certificate, its key, and authorities of whom clients need a certificate. With
+    /// the first two connections by TCP are encrypted.
+    pub certificate: *const c_char,
+    pub key: *const c_char,
+    pub authorities: *const c_char,
+    /// Letters of memcached's command line, which change all these.
+    pub letters: *const c_char,
     pub idle_seconds: u64,
     /// How often what is over is deleted; 0: never.
     pub sweep_seconds: u64,
@@ -511,6 +525,7 @@ impl Items for Rows {
 /// A server that runs.
 pub struct varve_memcached {
     server: Memcached,
+    place: CString,
 }
 
 /// Starts a server for clients of memcached, whose items are the rows of `store`. VARVE_INVALID for options
@@ -528,14 +543,27 @@ pub unsafe extern "C" fn varve_memcached_start(
             address: None,
             ..MemcachedOptions::default()
         };
-        if !options.address.is_null() {
+        let text_of = |said: *const c_char, name| match said.is_null() {
+            true => Ok(None),
             // SAFETY: CAPI-2.
-            given.address = Some(unsafe { text(options.address, "address")? }.into());
-        }
-        if !options.socket.is_null() {
-            // SAFETY: CAPI-2.
-            given.socket = Some(unsafe { text(options.socket, "socket")? }.into());
-        }
+            false => unsafe { text(said, name) }.map(Some),
+        };
+        given.address = text_of(options.address, "address")?.map(Into::into);
+        given.socket = text_of(options.socket, "socket")?.map(Into::into);
+        given.accounts = text_of(options.accounts, "accounts")?.map(Into::into);
+        let certificate = text_of(options.certificate, "certificate")?;
+        let key = text_of(options.key, "key")?;
+        let authorities = text_of(options.authorities, "authorities")?.map(PathBuf::from);
+        given.tls = match (certificate, key, authorities) {
+            (Some(certificate), Some(key), authorities) => Some(TlsFiles {
+                certificate: certificate.into(),
+                key: key.into(),
+                authorities,
+            }),
+            (None, None, None) => None,
+            _ => return Err(Error::invalid("TLS needs both a certificate and a key")),
+        };
+        given.read_batch = NonZeroUsize::new(options.read_batch);
         for (said, to) in [
             (options.threads, &mut given.threads),
             (options.change_threads, &mut given.change_threads),
@@ -550,14 +578,19 @@ pub unsafe extern "C" fn varve_memcached_start(
         let seconds = |said: u64| (said != 0).then(|| Duration::from_secs(said));
         given.idle_time = seconds(options.idle_seconds);
         given.sweep_time = seconds(options.sweep_seconds);
+        if let Some(letters) = text_of(options.letters, "letters")? {
+            given.set_by_letters(letters)?;
+        }
         // SAFETY: CAPI-2.
         let rows = unsafe { Rows::new(store, given.value_bytes) };
         if rows.containers.is_empty() {
             return Err(Error::invalid("there is no container"));
         }
         let server = Memcached::start_on(rows, given)?;
+        let place = c_text(&server.place());
+        let server = Box::new(varve_memcached { server, place });
         // SAFETY: CAPI-2.
-        unsafe { out.write(Box::into_raw(Box::new(varve_memcached { server }))) };
+        unsafe { out.write(Box::into_raw(server)) };
         Ok(VARVE_OK)
     })
 }
@@ -576,6 +609,32 @@ pub unsafe extern "C" fn varve_memcached_fingerprint(item: *const varve_memcache
     (value, item.flags, item.expires, item.marks).hash(&mut hasher);
     // 0 says that a client asks for none.
     hasher.finish().max(1)
+}
+
+/// Hands what it has counted to `each`, by memcached's names. Zeros if it is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_memcached_status(
+    server: *const varve_memcached,
+    each: varve_counter_fn,
+    context: *mut c_void,
+) {
+    // SAFETY: CAPI-2.
+    let counts = match unsafe { server.as_ref() } {
+        Some(running) => running.server.counts(),
+        None => Memcached::no_counts(),
+    };
+    for (name, value) in counts {
+        let name = c_text(name);
+        // SAFETY: CAPI-2; the name outlives the call.
+        unsafe { each(context, name.as_ptr(), value) };
+    }
+}
+
+/// Where it listens, for people. Valid until it is stopped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_memcached_place(server: *const varve_memcached) -> *const c_char {
+    // SAFETY: CAPI-2.
+    unsafe { &*server }.place.as_ptr()
 }
 
 /// The port that it listens on; 0: on none.

@@ -1,13 +1,14 @@
 //! `varve serve`: a database for clients of memcached.
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use varve::{Database, FlushLog, Options};
-use varve_memcached::{Memcached, MemcachedOptions};
+use varve_memcached::{Memcached, MemcachedOptions, TlsFiles};
 use varve_monitor::{Monitor, MonitorOptions};
 
 use crate::Outcome;
@@ -16,7 +17,8 @@ use crate::Outcome;
 pub struct Args {
     /// The database's directory, which is made if it is missing
     dir: PathBuf,
-    /// The loopback address and the port to listen on
+    /// The address and the port to listen on: a loopback address, unless there are a certificate, and
+    /// accounts or authorities
     #[arg(long, default_value = "127.0.0.1:11211")]
     address: String,
     /// A Unix socket to listen on instead
@@ -46,6 +48,21 @@ pub struct Args {
     /// So many changes that a client sends together are one transaction
     #[arg(long, default_value = "32")]
     batch: usize,
+    /// So many reads that a client sends together see one moment; 0: all
+    #[arg(long, default_value = "0")]
+    read_batch: usize,
+    /// A file with a line user:password for each client; without, nobody is asked who he is
+    #[arg(long)]
+    accounts: Option<PathBuf>,
+    /// The server's certificate, a PEM file: connections by TCP are encrypted
+    #[arg(long, requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's key, a PEM file
+    #[arg(long, requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Clients need a certificate of one of these authorities, a PEM file
+    #[arg(long, requires = "tls_certificate")]
+    tls_authorities: Option<PathBuf>,
     /// A client that says nothing for so many seconds is sent away; 0: never
     #[arg(long, default_value = "0")]
     idle_timeout: u64,
@@ -109,6 +126,7 @@ fn say(line: &str) {
 }
 
 fn server_options(args: &Args) -> MemcachedOptions {
+    let files = args.tls_certificate.clone().zip(args.tls_key.clone());
     let seconds = |n: u64| (n > 0).then(|| Duration::from_secs(n));
     MemcachedOptions {
         address: args.socket.is_none().then(|| args.address.clone()),
@@ -119,6 +137,13 @@ fn server_options(args: &Args) -> MemcachedOptions {
         connections: args.connections,
         value_bytes: args.value_bytes,
         batch: args.batch,
+        read_batch: NonZeroUsize::new(args.read_batch),
+        accounts: args.accounts.clone(),
+        tls: files.map(|(certificate, key)| TlsFiles {
+            certificate,
+            key,
+            authorities: args.tls_authorities.clone(),
+        }),
         idle_time: seconds(args.idle_timeout),
         sweep_time: seconds(args.sweep_interval),
     }

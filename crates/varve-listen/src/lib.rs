@@ -1,7 +1,8 @@
 //! What the servers over an open database have in common: where they listen, and the thread that runs them.
 //! The monitor and the memcached server are such.
 //!
-//! - **LISTEN-1** Who neither encrypts nor asks clients who they are listens on loopback addresses only.
+//! - **LISTEN-1** Who does not encrypt, or does not ask clients who they are, listens on loopback addresses
+//!   only.
 //! - **LISTEN-2** When [`Background::end`] returns, nothing that ran there has the database any more.
 
 use std::net::{SocketAddr, TcpListener};
@@ -11,15 +12,24 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use varve::{Error, MeasuredThread, Result};
 
-/// Listens on a loopback address with a port, as `127.0.0.1:3480` or `[::1]:3480`; port 0 is one that is
-/// free, and the address that is returned has it. `who` listens, and may not do so elsewhere because it is as
-/// `why` says. The listener does not block.
+/// What keeps others away from who listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// It encrypts, and asks clients who they are.
+    Complete,
+    /// It does not do what this says, as in "does not encrypt".
+    Lacks(&'static str),
+}
+
+/// Listens on an address with a port, as `127.0.0.1:3480` or `[::1]:3480`; port 0 is one that is free, and
+/// the address that is returned has it. `who` listens. The listener does not block.
 ///
 /// # Errors
 ///
-/// `Invalid` for an address that is none, or is no loopback address; `Io` if the port is taken.
-pub fn on_loopback(text: &str, who: &str, why: &str) -> Result<(TcpListener, SocketAddr)> {
-    let address = loopback(text, who, why)?;
+/// `Invalid` for an address that is none, or is no loopback address where one is needed; `Io` if the port is
+/// taken.
+pub fn listen_on(text: &str, who: &str, guard: Guard) -> Result<(TcpListener, SocketAddr)> {
+    let address = address(text, who, guard)?;
     let failed = |e| Error::io("listen on", address.to_string(), e);
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
@@ -28,15 +38,15 @@ pub fn on_loopback(text: &str, who: &str, why: &str) -> Result<(TcpListener, Soc
 }
 
 /// LISTEN-1.
-fn loopback(text: &str, who: &str, why: &str) -> Result<SocketAddr> {
+fn address(text: &str, who: &str, guard: Guard) -> Result<SocketAddr> {
     let address: SocketAddr = text.parse().map_err(|_| {
         Error::invalid(format!(
             "`{text}` is no address to listen on: it has the form 127.0.0.1:PORT or [::1]:PORT"
         ))
     })?;
-    if !address.ip().is_loopback() {
+    if let (Guard::Lacks(what), false) = (guard, address.ip().is_loopback()) {
         return Err(Error::invalid(format!(
-            "{who} listens on loopback addresses only, as it {why}, and {} is none: use a tunnel or a proxy with TLS",
+            "{who} listens on loopback addresses only, as it {what}, and {} is none: use a tunnel or a proxy with TLS",
             address.ip()
         )));
     }
@@ -103,7 +113,8 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_are_taken() {
-        let checked = |text| loopback(text, "the server", "is simple");
+        let checked = |text| address(text, "the server", Guard::Lacks("is simple"));
+        let guarded = |text| address(text, "the server", Guard::Complete);
         for good in ["127.0.0.1:0", "127.8.9.1:3480", "[::1]:3480"] {
             assert!(checked(good).is_ok(), "{good}");
         }
@@ -116,6 +127,7 @@ mod tests {
             let why = checked(bad).unwrap_err().to_string();
             let part = "the server listens on loopback addresses only, as it is simple, and ";
             assert!(why.contains(part), "LISTEN-1: {bad}: {why}");
+            assert!(guarded(bad).is_ok(), "{bad}");
         }
         for none in [
             "",
@@ -127,6 +139,7 @@ mod tests {
         ] {
             let why = checked(none).unwrap_err().to_string();
             assert!(why.contains(&format!("`{none}` is no address")), "{why}");
+            assert!(guarded(none).is_err(), "{none}");
         }
     }
 

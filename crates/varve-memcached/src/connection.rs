@@ -28,19 +28,21 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::{spawn_blocking, yield_now};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::batch::Changes;
 use crate::counters::Counts;
 use crate::item::now;
 use crate::items::{Items, Refusal, Wait};
-use crate::protocol::{Ask, Limits, Protocol, Read, Reply, Step, parse};
+use crate::protocol::{Ask, Limits, Protocol, Read, Reply, Standing, Step, parse};
 use crate::request::Request;
 use crate::server::Shared;
 
 /// With so many bytes of answers, they are sent before anything else is done.
 pub const MOST_ANSWER_BYTES: usize = 256 << 10;
 const READ_BYTES: usize = 16 << 10;
+/// Who says a wrong password waits for so long, as who guesses says many.
+const GUESS_TIME: Duration = Duration::from_secs(1);
 /// After so many reads others have their turn.
 const READS_AT_ONCE: usize = 256;
 
@@ -54,8 +56,11 @@ pub struct Connection<I: Items> {
     batch: Vec<(Request, Reply)>,
     /// What the client speaks, once it has said something.
     protocol: Option<Protocol>,
+    standing: Standing,
     /// So many bytes that come next belong to a request that was refused.
     skip: u64,
+    /// Done since the view was made that reads see.
+    reads: usize,
     counts: Counts,
 }
 
@@ -71,14 +76,20 @@ enum Then {
 
 impl<I: Items> Connection<I> {
     pub fn new(shared: Arc<Shared<I>>) -> Result<Connection<I>, Refusal> {
+        let standing = match shared.settings.accounts {
+            None => Standing::NotAsked,
+            Some(_) => Standing::Unknown,
+        };
         Ok(Connection {
             session: Some(shared.items.session()?),
+            standing,
             shared,
             input: BytesMut::new(),
             output: BytesMut::new(),
             batch: Vec::new(),
             protocol: None,
             skip: 0,
+            reads: 0,
             counts: Counts {
                 total_connections: 1,
                 ..Counts::default()
@@ -93,7 +104,7 @@ impl<I: Items> Connection<I> {
     {
         loop {
             let then = self.work(&mut stream).await?;
-            self.shared.counters.take(&mut self.counts);
+            self.shared.tally.counters.take(&mut self.counts);
             if !self.output.is_empty() {
                 self.send(&mut stream).await?;
             }
@@ -133,10 +144,11 @@ impl<I: Items> Connection<I> {
 
     /// Does all requests that are there.
     async fn work(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<Then> {
-        let limits = Limits {
-            value_bytes: self.shared.items.most_value_bytes(),
-        };
         let then = loop {
+            let limits = Limits {
+                value_bytes: self.shared.items.most_value_bytes(),
+                standing: self.standing,
+            };
             let skipped = self.skip.min(self.input.len() as u64);
             self.input.advance(skipped as usize);
             self.skip -= skipped;
@@ -164,6 +176,7 @@ impl<I: Items> Connection<I> {
     }
 
     fn end_reads(&mut self) {
+        self.reads = 0;
         let session = self.session.as_mut().expect("no batch is being done");
         self.shared.items.end_reads(session);
     }
@@ -197,8 +210,25 @@ impl<I: Items> Connection<I> {
                     if !self.read(&read, key).await? {
                         return Ok(None);
                     }
+                    self.reads += 1;
+                    let most = self.shared.settings.read_batch;
+                    if most.is_some_and(|most| self.reads >= most.get()) {
+                        self.end_reads();
+                    }
                 }
                 read.end(&mut self.output);
+            }
+            Ask::Login(login, reply) => {
+                self.counts.auth_cmds += 1;
+                let accounts = self.shared.settings.accounts.as_ref();
+                if accounts.is_some_and(|accounts| accounts.admit(login)) {
+                    self.standing = Standing::Known;
+                    reply.welcome(&mut self.output);
+                } else {
+                    self.counts.auth_errors += 1;
+                    sleep(GUESS_TIME).await;
+                    reply.reject(&mut self.output);
+                }
             }
             Ask::Say(text, skip) => {
                 self.output.extend_from_slice(&text);
@@ -317,7 +347,7 @@ impl<I: Items> Connection<I> {
         }
         batch.drain(..done);
         (self.session, self.batch) = (Some(session), batch);
-        self.shared.counters.take(&mut counts);
+        self.shared.tally.counters.take(&mut counts);
         match self.output.is_empty() {
             true => self.output = out,
             false => self.output.extend_from_slice(&out),

@@ -41,6 +41,7 @@ counts! {
     total_connections, rejected_connections, cmd_get, cmd_set, cmd_flush, cmd_touch, get_hits, get_misses,
     delete_misses, delete_hits, incr_misses, incr_hits, decr_misses, decr_hits, cas_misses, cas_hits,
     cas_badval, touch_hits, touch_misses, bytes_read, bytes_written, total_items, items_swept,
+    auth_cmds, auth_errors,
 }
 
 impl Counts {

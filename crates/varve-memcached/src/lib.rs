@@ -29,6 +29,8 @@
 //! | `request`, `item`, `decide` | what clients want, and what becomes of an item: memcached's rules |
 //! | `items`, `store` | what a store of items does; items as rows of a database of the program's own |
 //! | `batch` | changes that are one transaction |
+//! | `letters` | options as memcached's command line has them |
+//! | `accounts`, `tls` | who is let in, and what nobody else can read |
 //! | `connection` | one client: order, batches, durability, bounds |
 //! | `server` | who is let in; statistics; items that are over |
 //!
@@ -37,18 +39,22 @@
 //! refused for its length leaves the old one there, and reads are not recorded (flags `h`, `l`, `u` of the
 //! meta commands). `docs/memcached.md` has all differences.
 
+mod accounts;
 mod batch;
 mod connection;
 mod counters;
 mod decide;
 mod item;
 mod items;
+mod letters;
 mod protocol;
 mod request;
 mod server;
 mod store;
+mod tls;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -56,17 +62,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{Database, Error, Result};
-use varve_listen::{Background, on_loopback};
+use varve_listen::{Background, Guard, listen_on};
 
+use crate::accounts::Accounts;
 pub use crate::item::{Item, ItemRef};
 pub use crate::items::{Durable, Goes, Items, Refusal, Wait};
-use crate::server::{Settings, Shared};
+use crate::server::{Settings, Shared, Tally};
 use crate::store::{LONGEST_VALUE_BYTES, Store};
+pub use crate::tls::TlsFiles;
 
 /// Where it listens, and how it works.
 #[derive(Clone, Debug)]
 pub struct MemcachedOptions {
-    /// A loopback address with a port; port 0: one that is free.
+    /// An address with a port; port 0: one that is free. It is a loopback address, unless there are
+    /// [`MemcachedOptions::tls`], and accounts or authorities.
     pub address: Option<String>,
     /// The path of a Unix socket. One that nobody listens on any more is replaced.
     pub socket: Option<PathBuf>,
@@ -85,6 +94,13 @@ pub struct MemcachedOptions {
     /// Changes that one client sends together are one transaction, up to so many: 1 to
     /// [`MemcachedOptions::MOST_BATCH`].
     pub batch: usize,
+    /// Reads that one client sends together see one moment, up to so many; `None`: all whose answers fit into
+    /// 256 KiB.
+    pub read_batch: Option<NonZeroUsize>,
+    /// A file with a line `user:password` for each client. `None`: nobody is asked who he is.
+    pub accounts: Option<PathBuf>,
+    /// Connections by TCP are encrypted.
+    pub tls: Option<TlsFiles>,
     /// A client that says nothing for so long, a second or more, is sent away; `None`: none is.
     pub idle_time: Option<Duration>,
     /// How often rows are deleted whose time is over, each second at most; `None`: never.
@@ -102,6 +118,9 @@ impl Default for MemcachedOptions {
             connections: 1024,
             value_bytes: 1 << 20,
             batch: 32,
+            read_batch: None,
+            accounts: None,
+            tls: None,
             idle_time: None,
             sweep_time: Some(Duration::from_secs(300)),
         }
@@ -112,6 +131,16 @@ impl MemcachedOptions {
     pub const MOST_THREADS: usize = 256;
     pub const MOST_CONNECTIONS: usize = 1 << 20;
     pub const MOST_BATCH: usize = 1000;
+
+    fn guard(&self) -> Guard {
+        let Some(tls) = &self.tls else {
+            return Guard::Lacks("does not encrypt");
+        };
+        match self.accounts.is_some() || tls.authorities.is_some() {
+            true => Guard::Complete,
+            false => Guard::Lacks("asks nobody who he is"),
+        }
+    }
 
     fn validate(&self) -> Result<()> {
         let bounds = [
@@ -152,6 +181,7 @@ const SEND_TIME: Duration = Duration::from_secs(60);
 pub struct Memcached {
     address: Option<SocketAddr>,
     socket: Option<PathBuf>,
+    tally: Tally,
     background: Background,
 }
 
@@ -176,10 +206,13 @@ impl Memcached {
     /// Those of [`Memcached::start`], without those of the table.
     pub fn start_on(items: impl Items, options: MemcachedOptions) -> Result<Memcached> {
         options.validate()?;
+        let accounts = options.accounts.as_deref().map(Accounts::read);
+        let accounts = accounts.transpose()?;
+        let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
         let tcp = options
             .address
             .as_deref()
-            .map(|address| on_loopback(address, "the memcached server", "asks nobody who he is"));
+            .map(|address| listen_on(address, "the memcached server", options.guard()));
         let tcp = tcp.transpose()?;
         let address = tcp.as_ref().map(|(_, address)| *address);
         let unix = options.socket.as_ref().map(listen_unix).transpose()?;
@@ -209,14 +242,19 @@ impl Memcached {
                 idle_time: options.idle_time,
                 send_time: SEND_TIME,
                 sweep_time: options.sweep_time,
+                read_batch: options.read_batch,
+                accounts,
+                tls,
             },
         );
+        let tally = shared.tally.clone();
         let background = Background::start("varve-memcached", runtime, move |stopped| {
             server::run(tcp, unix, Arc::new(shared), stopped)
         })?;
         Ok(Memcached {
             address,
             socket: options.socket,
+            tally,
             background,
         })
     }
@@ -224,6 +262,24 @@ impl Memcached {
     /// Where it listens for TCP.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Where it listens, for people.
+    pub fn place(&self) -> String {
+        let address = self.address.map(|address| address.to_string());
+        let socket = self.socket.as_ref().map(|path| path.display().to_string());
+        let places: Vec<String> = address.into_iter().chain(socket).collect();
+        places.join(" and ")
+    }
+
+    /// What it has counted, by memcached's names.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.tally.counts()
+    }
+
+    /// What one that has just begun has counted.
+    pub fn no_counts() -> Vec<(&'static str, u64)> {
+        Tally::new(0).counts()
     }
 
     /// Closes its connections, once the changes that are being made are made.

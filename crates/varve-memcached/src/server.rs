@@ -1,15 +1,18 @@
 //! Who listens, who is let in, and what is done from time to time.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
+use crate::accounts::Accounts;
 use crate::batch::Clock;
 use crate::connection::Connection;
 use crate::counters::{Counters, Counts};
@@ -30,6 +33,38 @@ pub struct Settings {
     /// What has begun, a request or an answer, goes on within this time.
     pub send_time: Duration,
     pub sweep_time: Option<Duration>,
+    /// Reads in one view; `None`: as many as come together.
+    pub read_batch: Option<NonZeroUsize>,
+    /// Clients have one of them. `None`: nobody is asked.
+    pub accounts: Option<Accounts>,
+    /// Connections by TCP are encrypted with it.
+    pub tls: Option<TlsAcceptor>,
+}
+
+/// What is counted. Clones count together.
+#[derive(Clone)]
+pub struct Tally {
+    pub counters: Arc<Counters>,
+    connections: usize,
+    /// For those that may come.
+    room: Arc<Semaphore>,
+}
+
+impl Tally {
+    pub fn new(connections: usize) -> Tally {
+        Tally {
+            counters: Arc::default(),
+            connections,
+            room: Arc::new(Semaphore::new(connections)),
+        }
+    }
+
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let connections = self.connections - self.room.available_permits();
+        let mut counts = vec![("curr_connections", connections as u64)];
+        counts.extend(self.counters.list());
+        counts
+    }
 }
 
 /// What all connections use.
@@ -37,9 +72,8 @@ pub struct Shared<I> {
     pub items: I,
     pub clock: Clock,
     pub settings: Settings,
-    pub counters: Counters,
+    pub tally: Tally,
     begun: Instant,
-    room: Arc<Semaphore>,
     /// The flushes that wait for their time, by container: of each only the last one counts.
     flushes: Mutex<HashMap<usize, AbortHandle>>,
     /// Who deletes many items has it, so that others find threads.
@@ -51,9 +85,8 @@ impl<I: Items> Shared<I> {
         Shared {
             items,
             clock: Clock::default(),
-            counters: Counters::default(),
+            tally: Tally::new(settings.connections),
             begun: Instant::now(),
-            room: Arc::new(Semaphore::new(settings.connections)),
             settings,
             flushes: Mutex::default(),
             deletes: tokio::sync::Mutex::new(()),
@@ -79,6 +112,17 @@ impl<I: Items> Shared<I> {
         });
         self.set_flush(container, Some(flush.abort_handle()));
         Ok(())
+    }
+
+    /// A connection's place. `None`: there are as many as there may be.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = self.tally.room.clone().try_acquire_owned().ok();
+        let mut counts = Counts {
+            rejected_connections: u64::from(place.is_none()),
+            ..Counts::default()
+        };
+        self.tally.counters.take(&mut counts);
+        place
     }
 
     fn set_flush(&self, container: usize, flush: Option<AbortHandle>) {
@@ -108,7 +152,7 @@ impl<I: Items> Shared<I> {
         let list: Vec<(&str, String)> = match kind {
             "" => return Some(self.general_stats()),
             "reset" => {
-                self.counters.reset();
+                self.tally.counters.reset();
                 Vec::new()
             }
             "settings" => vec![
@@ -118,10 +162,15 @@ impl<I: Items> Shared<I> {
                 ("idle_timeout", seconds(settings.idle_time)),
                 ("cas_enabled", "yes".into()),
                 ("flush_enabled", "yes".into()),
-                ("auth_enabled_sasl", "no".into()),
-                ("auth_enabled_ascii", "no".into()),
+                ("auth_enabled_sasl", yes_if(settings.accounts.is_some())),
+                ("auth_enabled_ascii", yes_if(settings.accounts.is_some())),
+                ("ssl_enabled", yes_if(settings.tls.is_some())),
                 ("binding_protocol", "auto-negotiate".into()),
                 ("w_batch_size", settings.batch.to_string()),
+                (
+                    "r_batch_size",
+                    settings.read_batch.map_or(0, NonZeroUsize::get).to_string(),
+                ),
                 ("sweep_interval", seconds(settings.sweep_time)),
             ],
             // They are about memory, which is the buffer pool's here.
@@ -133,7 +182,6 @@ impl<I: Items> Shared<I> {
     }
 
     fn general_stats(&self) -> Vec<(String, String)> {
-        let connections = self.settings.connections - self.room.available_permits();
         let about = [
             ("pid", u64::from(std::process::id())),
             ("uptime", self.begun.elapsed().as_secs()),
@@ -142,16 +190,19 @@ impl<I: Items> Shared<I> {
         let numbers = [
             ("pointer_size", u64::from(usize::BITS)),
             ("max_connections", self.settings.connections as u64),
-            ("curr_connections", connections as u64),
             ("threads", self.settings.threads as u64),
             ("curr_items", self.items.count()),
         ];
         let text = |(name, number): (&str, u64)| (name.to_owned(), number.to_string());
         let mut stats: Vec<_> = about.into_iter().map(text).collect();
         stats.push(("version".into(), VERSION.into()));
-        stats.extend(numbers.into_iter().chain(self.counters.list()).map(text));
+        stats.extend(numbers.into_iter().chain(self.tally.counts()).map(text));
         stats
     }
+}
+
+fn yes_if(is_so: bool) -> String {
+    if is_so { "yes".into() } else { "no".into() }
 }
 
 fn seconds(time: Option<Duration>) -> String {
@@ -185,7 +236,26 @@ async fn accept_tcp<I: Items>(listener: TcpListener, shared: Arc<Shared<I>>) {
         };
         // Answers are small, and written whole.
         let _ = stream.set_nodelay(true);
-        admit(stream, &shared).await;
+        let Some(place) = shared.place() else {
+            // In the clear it would be no answer to who expects TLS.
+            if shared.settings.tls.is_none() {
+                turn_away(stream).await;
+            }
+            continue;
+        };
+        match &shared.settings.tls {
+            None => drop(tokio::spawn(serve(stream, shared.clone(), place))),
+            Some(_) => drop(tokio::spawn(encrypt(stream, shared.clone(), place))),
+        }
+    }
+}
+
+/// Serves the client once it has agreed on a key.
+async fn encrypt<I: Items>(stream: TcpStream, shared: Arc<Shared<I>>, place: OwnedSemaphorePermit) {
+    let tls = shared.settings.tls.as_ref().expect("it is there");
+    let stream = timeout(shared.settings.send_time, tls.accept(stream)).await;
+    if let Ok(Ok(stream)) = stream {
+        serve(stream, shared, place).await;
     }
 }
 
@@ -195,26 +265,17 @@ async fn accept_unix<I: Items>(listener: UnixListener, shared: Arc<Shared<I>>) {
             sleep(RETRY).await;
             continue;
         };
-        admit(stream, &shared).await;
+        match shared.place() {
+            Some(place) => drop(tokio::spawn(serve(stream, shared.clone(), place))),
+            None => turn_away(stream).await,
+        }
     }
 }
 
-async fn admit<I: Items, S>(mut stream: S, shared: &Arc<Shared<I>>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let Ok(place) = shared.room.clone().try_acquire_owned() else {
-        let mut counts = Counts {
-            rejected_connections: 1,
-            ..Counts::default()
-        };
-        shared.counters.take(&mut counts);
-        // It has room for so few bytes, or it is not worth waiting for.
-        let too_many = stream.write_all(b"ERROR Too many open connections\r\n");
-        let _ = tokio::time::timeout(RETRY, too_many).await;
-        return;
-    };
-    tokio::spawn(serve(stream, shared.clone(), place));
+async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
+    // It has room for so few bytes, or it is not worth waiting for.
+    let too_many = stream.write_all(b"ERROR Too many open connections\r\n");
+    let _ = timeout(RETRY, too_many).await;
 }
 
 async fn serve<I: Items, S>(stream: S, shared: Arc<Shared<I>>, _place: OwnedSemaphorePermit)
@@ -240,6 +301,6 @@ async fn sweep<I: Items>(time: Duration, shared: Arc<Shared<I>>) {
             items_swept: swept.unwrap_or(0),
             ..Counts::default()
         };
-        shared.counters.take(&mut counts);
+        shared.tally.counters.take(&mut counts);
     }
 }

@@ -52,7 +52,7 @@ mod verdict;
 use std::net::SocketAddr;
 
 use varve::{Database, Error, Result};
-use varve_listen::{Background, on_loopback};
+use varve_listen::{Background, Guard, listen_on};
 
 use crate::access::Access;
 use crate::server::Shared;
@@ -98,7 +98,11 @@ impl Monitor {
     /// or has characters that it may not have; `Io` if the port is taken.
     pub fn start(db: &Database, options: MonitorOptions) -> Result<Monitor> {
         // MON-1.
-        let listened = on_loopback(&options.address, "the monitor", "does not encrypt");
+        let listened = listen_on(
+            &options.address,
+            "the monitor",
+            Guard::Lacks("does not encrypt"),
+        );
         let (listener, address) = listened?;
         let has_token = options.token.is_some();
         let access = Access::new(options.token, address.port())?;

@@ -13,7 +13,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::{Ask, Limits, MOST_KEY_BYTES, Read, Step, VERSION};
+use super::{Ask, Limits, MOST_KEY_BYTES, Read, Standing, Step, VERSION, login};
 use crate::decide::{Decision, Status};
 use crate::item::{ItemRef, expiry};
 use crate::request::{Mode, Request, Verb};
@@ -32,6 +32,7 @@ mod status {
     pub const INVALID: Failure = (0x04, "Invalid arguments");
     pub const NOT_STORED: Failure = (0x05, "Not stored.");
     pub const NOT_NUMERIC: Failure = (0x06, "Non-numeric server-side value for incr or decr");
+    pub const NOT_LET_IN: Failure = (0x20, "Auth failure.");
     pub const UNKNOWN: Failure = (0x81, "Unknown command");
     /// Its text is the engine's.
     pub const INTERNAL: u16 = 0x84;
@@ -59,6 +60,9 @@ enum Operation {
     Touch,
     GetAndTouch,
     GetKeyAndTouch,
+    ListMechanisms,
+    Login,
+    ContinueLogin,
 }
 
 /// The operation, and whether its nominal answer is left out.
@@ -83,6 +87,9 @@ fn operation(code: u8) -> Option<(Operation, bool)> {
         0x1b => Verbosity,
         0x1c => Touch,
         0x1d | 0x1e => GetAndTouch,
+        0x20 => ListMechanisms,
+        0x21 => Login,
+        0x22 => ContinueLogin,
         0x23 | 0x24 => GetKeyAndTouch,
         _ => return None,
     };
@@ -133,7 +140,7 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     let key_bytes = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let extra_bytes = usize::from(head[4]);
     let body_bytes = u32_at(head, 8) as usize;
-    let known = operation(head[1]);
+    let known = operation(head[1]).filter(|&(operation, _)| is_known(operation, limits));
     let (operation, is_quiet) = known.unwrap_or((Operation::Noop, false));
     let reply = Reply {
         code: head[1],
@@ -147,6 +154,9 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     if known.is_none() {
         let text = reply.failure(status::UNKNOWN);
         return Step::Use(HEAD_BYTES, Ask::Say(text, body_bytes as u64));
+    }
+    if limits.standing == Standing::Unknown && !is_for_strangers(operation, body_bytes) {
+        return Step::Use(HEAD_BYTES, Ask::Quit(reply.failure(status::NOT_LET_IN)));
     }
     if key_bytes > MOST_KEY_BYTES || !has_form(operation, extra_bytes, key_bytes, value_bytes) {
         return Step::Use(HEAD_BYTES, Ask::Quit(reply.failure(status::INVALID)));
@@ -171,6 +181,20 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     Step::Use(packet.used, packet.ask(now))
 }
 
+/// Nobody has to log in where nobody is asked.
+fn is_known(operation: Operation, limits: Limits) -> bool {
+    use Operation::*;
+    let is_about_login = matches!(operation, ListMechanisms | Login | ContinueLogin);
+    !is_about_login || limits.standing != Standing::NotAsked
+}
+
+/// MC-8.
+fn is_for_strangers(operation: Operation, body_bytes: usize) -> bool {
+    use Operation::*;
+    let is = matches!(operation, ListMechanisms | Login | ContinueLogin | Version);
+    is && body_bytes <= login::MOST_BYTES
+}
+
 /// Whether an operation may have parts of these lengths.
 fn has_form(operation: Operation, extras: usize, key: usize, value: usize) -> bool {
     use Operation::*;
@@ -182,7 +206,8 @@ fn has_form(operation: Operation, extras: usize, key: usize, value: usize) -> bo
         Touch | GetAndTouch | GetKeyAndTouch => extras == 4 && key > 0 && value == 0,
         Flush => (extras == 0 || extras == 4) && key == 0 && value == 0,
         Verbosity => extras == 4 && key == 0 && value == 0,
-        Quit | Noop | Version => extras == 0 && key == 0 && value == 0,
+        Quit | Noop | Version | ListMechanisms => extras == 0 && key == 0 && value == 0,
+        Login | ContinueLogin => extras == 0 && key > 0,
         Stat => extras == 0 && value == 0,
     }
 }
@@ -249,6 +274,13 @@ impl<'b> Packet<'b> {
             Operation::Noop | Operation::Verbosity => {
                 Ask::Say(self.reply.success(0, &[], &[], &[]), 0)
             }
+            Operation::ListMechanisms => Ask::Say(self.reply.success(0, &[], &[], login::PLAIN), 0),
+            Operation::Login => match login::plain(self.key, self.value) {
+                Some(login) => Ask::Login(login, super::Reply::Binary(self.reply)),
+                None => Ask::Say(self.reply.failure(status::NOT_LET_IN), 0),
+            },
+            // PLAIN says all at once.
+            Operation::ContinueLogin => Ask::Say(self.reply.failure(status::NOT_LET_IN), 0),
             Operation::Quit if self.reply.is_quiet => Ask::Quit(Vec::new()),
             Operation::Quit => Ask::Quit(self.reply.success(0, &[], &[], &[])),
         }
@@ -354,6 +386,14 @@ impl Reply {
             (Status::NotStored, Verb::Store(Mode::Replace)) => self.failed(status::MISSING, out),
             (Status::NotStored, _) => self.failed(status::NOT_STORED, out),
         }
+    }
+
+    pub fn welcome(&self, out: &mut BytesMut) {
+        self.head(0, 0, [&[], &[], b"Authenticated"], out);
+    }
+
+    pub fn reject(&self, out: &mut BytesMut) {
+        self.failed(status::NOT_LET_IN, out);
     }
 
     pub fn done(&self, out: &mut BytesMut) {

@@ -5,12 +5,14 @@
 //! bounded (MC-4): what announces more is refused before it is there, and skipped as it comes.
 
 mod binary;
+mod login;
 mod meta;
 mod numbers;
 mod text;
 
 use bytes::BytesMut;
 
+use crate::accounts::Login;
 use crate::decide::Decision;
 use crate::item::ItemRef;
 use crate::request::Request;
@@ -57,6 +59,8 @@ pub enum Step<'b> {
 pub enum Ask<'b> {
     Read(Read<'b>),
     Change(Vec<(Request, Reply)>),
+    /// To be let in.
+    Login(Login<'b>, Reply),
     /// All items go, after so many seconds.
     FlushAll(u32, Reply),
     /// Of a kind, which may be empty.
@@ -154,6 +158,22 @@ impl Reply {
         }
     }
 
+    /// Writes that the client is let in.
+    pub fn welcome(&self, out: &mut BytesMut) {
+        match self {
+            Reply::Binary(reply) => reply.welcome(out),
+            _ => out.extend_from_slice(login::WELCOME),
+        }
+    }
+
+    /// Writes that it is not.
+    pub fn reject(&self, out: &mut BytesMut) {
+        match self {
+            Reply::Binary(reply) => reply.reject(out),
+            _ => out.extend_from_slice(login::REJECTED),
+        }
+    }
+
     /// Writes that `FlushAll` is done.
     pub fn done(&self, out: &mut BytesMut) {
         match self {
@@ -172,15 +192,28 @@ impl Reply {
     }
 }
 
+/// What a client may say.
 #[derive(Clone, Copy)]
 pub struct Limits {
     pub value_bytes: usize,
+    pub standing: Standing,
+}
+
+/// Whether a client has said who it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Nobody has to.
+    NotAsked,
+    /// It has to, before anything else.
+    Unknown,
+    Known,
 }
 
 /// What the first bytes ask for.
 pub fn parse<'b>(protocol: Protocol, bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     match protocol {
         Protocol::Binary => binary::parse(bytes, now, limits),
+        Protocol::Text if limits.standing == Standing::Unknown => login::parse(bytes),
         Protocol::Text => text::parse(bytes, now, limits),
     }
 }
@@ -197,7 +230,10 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { value_bytes: 100 };
+    const LIMITS: Limits = Limits {
+        value_bytes: 100,
+        standing: Standing::NotAsked,
+    };
 
     const REQUESTS: [&[u8]; 9] = [
         b"get a b\r\n",
@@ -212,12 +248,17 @@ mod tests {
     ];
 
     /// Parses until nothing more can be. Every byte is used once, and each request can be answered.
-    fn parse_all(mut bytes: &[u8]) -> usize {
+    fn parse_all(bytes: &[u8]) -> usize {
+        parse_all_of(bytes, Standing::NotAsked)
+    }
+
+    fn parse_all_of(mut bytes: &[u8], standing: Standing) -> usize {
+        let limits = Limits { standing, ..LIMITS };
         let protocol = Protocol::of(bytes).unwrap_or(Protocol::Text);
         let mut requests = 0;
         let mut out = BytesMut::new();
         loop {
-            match parse(protocol, bytes, 1_000_000, LIMITS) {
+            match parse(protocol, bytes, 1_000_000, limits) {
                 Step::More | Step::Close => return requests,
                 Step::Use(used, ask) => {
                     assert!(used > 0 && used <= bytes.len(), "MC-5");
@@ -228,6 +269,11 @@ mod tests {
                         }
                         read.end(&mut out);
                     }
+                    let is_stranger = standing == Standing::Unknown;
+                    assert!(
+                        !is_stranger || matches!(ask, Ask::Login(..) | Ask::Say(..) | Ask::Quit(_)),
+                        "MC-8"
+                    );
                     if let Ask::Change(changes) = &ask {
                         for (request, reply) in changes {
                             assert!((1..=MOST_KEY_BYTES).contains(&request.key.len()), "MC-4");
@@ -264,6 +310,7 @@ mod tests {
         #[test]
         fn any_bytes_are_parsed(bytes in vec(any::<u8>(), 0..400)) {
             parse_all(&bytes);
+            parse_all_of(&bytes, Standing::Unknown);
         }
 
         /// Requests with some bytes that are others.
@@ -278,6 +325,7 @@ mod tests {
                 bytes[at] = byte;
             }
             parse_all(&bytes);
+            parse_all_of(&bytes, Standing::Unknown);
         }
     }
 }

@@ -101,6 +101,13 @@ enum Kind {
 }
 
 impl Reply {
+    pub fn to_login() -> Reply {
+        Reply {
+            is_quiet: false,
+            kind: Kind::Control,
+        }
+    }
+
     pub fn write(&self, request: &Request, decision: &Decision, out: &mut BytesMut) {
         let word = match (self.kind, decision.status) {
             (Kind::Item { tell, is_last }, _) => {

@@ -1,0 +1,61 @@
+//! Encrypted connections.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
+use varve::{Error, Result};
+
+/// With what connections by TCP are encrypted. All files are PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and those that lead to one that clients trust.
+    pub certificate: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// Clients need a certificate of one of these authorities.
+    pub authorities: Option<PathBuf>,
+}
+
+/// TLS 1.2 and 1.3.
+pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| bad(&files.key, e))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Error::invalid(e.to_string()))?;
+    let builder = match &files.authorities {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|e| bad(path, e))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| bad(path, e))?)
+        }
+    };
+    let config = builder.with_single_cert(chain, key);
+    let config = config.map_err(|e| bad(&files.certificate, e))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>> {
+    let list = CertificateDer::pem_file_iter(path).map_err(|e| bad(path, e))?;
+    let list: std::result::Result<Vec<_>, _> = list.collect();
+    let list = list.map_err(|e| bad(path, e))?;
+    if list.is_empty() {
+        return Err(bad(path, "there is no certificate"));
+    }
+    Ok(list)
+}
+
+fn bad(path: &PathBuf, why: impl std::fmt::Display) -> Error {
+    Error::invalid(format!("{}: {why}", path.display()))
+}

@@ -1,0 +1,318 @@
+//! Clients that have to say who they are, and connections that nobody else can read.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use common::{Server, answers_to, binary, options};
+use tempfile::TempDir;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use varve::Database;
+use varve_memcached::{Memcached, MemcachedOptions, TlsFiles};
+
+const UNKNOWN: &str = "CLIENT_ERROR unauthenticated\r\n";
+const REJECTED: &str = "CLIENT_ERROR authentication failure\r\n";
+
+fn with_accounts(dir: &TempDir) -> MemcachedOptions {
+    let file = dir.path().join("accounts");
+    std::fs::write(&file, "ann:secret\nbob:other\n").unwrap();
+    MemcachedOptions {
+        accounts: Some(file),
+        ..MemcachedOptions::default()
+    }
+}
+
+fn say(server: &Server, text: &str) -> String {
+    String::from_utf8(answers_to(server, text.as_bytes())).unwrap()
+}
+
+/// MC-8, text.
+#[test]
+fn strangers_reach_nothing() {
+    let files = tempfile::tempdir().unwrap();
+    let server = Server::with(with_accounts(&files));
+    let login = "set x 0 0 10\r\nann secret\r\n";
+    let told = say(&server, &format!("{login}set a 0 0 1\r\n1\r\nget a x\r\n"));
+    assert_eq!(told, "STORED\r\nSTORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
+    for (said, told) in [
+        ("get a\r\n", UNKNOWN),
+        (
+            "flush_all\r\nstats\r\nversion\r\nmg a v\r\n",
+            &UNKNOWN.repeat(4),
+        ),
+        // The value is a request of its own, then.
+        ("set a 0 0\r\n1\r\n", &UNKNOWN.repeat(2)),
+        (
+            "set a 0 0 8\r\nann othe\r\nget a\r\n",
+            &[REJECTED, UNKNOWN].concat(),
+        ),
+        (
+            "set a 0 0 9\r\nbob other\r\nget a\r\n",
+            "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n",
+        ),
+        (
+            "set a 0 0 3\r\nann\r\n",
+            "CLIENT_ERROR bad authentication token format\r\n",
+        ),
+        (
+            "set a 0 0 9\r\nann secret\r\n",
+            "CLIENT_ERROR bad command line termination\r\n",
+        ),
+        // What is too long ends the connection.
+        ("set a 0 0 1000000\r\n", ""),
+    ] {
+        let answers = say(&server, said);
+        // What is left of a refused value is no request either.
+        let rest = answers
+            .strip_prefix(told)
+            .unwrap_or_else(|| panic!("{said}: {answers}"));
+        assert_eq!(rest.replace(UNKNOWN, ""), "", "{said}");
+    }
+    let long = format!("{} \r\n", "x".repeat(3000));
+    assert_eq!(say(&server, &long), "");
+    let counted = say(&server, &format!("{login}stats\r\n"));
+    assert!(counted.contains("STAT auth_errors 1\r\n"), "{counted}");
+    let settings = say(&server, &format!("{login}stats settings\r\n"));
+    assert!(
+        settings.contains("STAT auth_enabled_sasl yes\r\n"),
+        "{settings}"
+    );
+}
+
+/// MC-8, binary: SASL's PLAIN.
+#[test]
+fn strangers_reach_nothing_by_packets() {
+    const LIST: u8 = 0x20;
+    const LOGIN: u8 = 0x21;
+    const CONTINUE: u8 = 0x22;
+    const NOT_LET_IN: u16 = 0x20;
+    let files = tempfile::tempdir().unwrap();
+    let server = Server::with(with_accounts(&files));
+    let ask = |packets: &[Vec<u8>]| {
+        let answers = answers_to(&server, &packets.concat());
+        let answers = binary::answers(&answers);
+        let told = answers
+            .into_iter()
+            .map(|(_, status, _, _, value)| (status, value));
+        told.collect::<Vec<_>>()
+    };
+    let plain = |message: &str| binary::request(LOGIN, 0, &[], "PLAIN", message);
+    let rejected = (NOT_LET_IN, "Auth failure.".to_string());
+    let get = binary::request(0x00, 0, &[], "a", "");
+    let set = binary::request(0x01, 0, &[0; 8], "a", "1");
+    // The connection ends.
+    assert_eq!(
+        ask(&[get.clone(), set.clone()]),
+        std::slice::from_ref(&rejected)
+    );
+    assert_eq!(
+        ask(&[set.clone(), set.clone()]),
+        std::slice::from_ref(&rejected)
+    );
+    let listed = ask(&[binary::request(LIST, 0, &[], "", "")]);
+    assert_eq!(listed, [(0, "PLAIN".to_string())]);
+    let let_in = (0, "Authenticated".to_string());
+    assert_eq!(
+        ask(&[plain("\0ann\0secret"), set])[..],
+        [let_in, (0, String::new())]
+    );
+    for message in ["\0ann\0other", "\0ann", "ann secret", "", "\0\0"] {
+        assert_eq!(
+            ask(&[plain(message)]),
+            std::slice::from_ref(&rejected),
+            "{message:?}"
+        );
+    }
+    let other = binary::request(LOGIN, 0, &[], "CRAM-MD5", "\0ann\0secret");
+    let more = binary::request(CONTINUE, 0, &[], "PLAIN", "\0ann\0secret");
+    assert_eq!(ask(&[other, more]), [rejected.clone(), rejected]);
+    // Where nobody is asked these are no operations.
+    let open = Server::start();
+    let answers = binary::answers(&answers_to(&open, &plain("\0ann\0secret")));
+    assert_eq!(answers[0].1, 0x81);
+}
+
+/// Files of an authority, of the server, and of a client.
+struct Keys {
+    dir: TempDir,
+}
+
+impl Keys {
+    fn make() -> Keys {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let of_authority = rcgen::KeyPair::generate().unwrap();
+        let authority = rcgen::CertifiedIssuer::self_signed(authority, of_authority).unwrap();
+        write("authority.pem", authority.pem());
+        for name in ["localhost", "client"] {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(vec![name.to_string()]).unwrap();
+            let certificate = params.signed_by(&key, &authority).unwrap();
+            write(&format!("{name}.pem"), certificate.pem());
+            write(&format!("{name}.key"), key.serialize_pem());
+        }
+        Keys { dir }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn server(&self) -> TlsFiles {
+        TlsFiles {
+            certificate: self.path("localhost.pem"),
+            key: self.path("localhost.key"),
+            authorities: None,
+        }
+    }
+
+    fn certificate(&self, name: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(self.path(name)).unwrap()
+    }
+
+    /// What the server answers to a client, which shows its certificate if it has one.
+    fn ask(&self, server: &Server, shows: Option<&str>, text: &str) -> std::io::Result<String> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate("authority.pem")).unwrap();
+        let ring = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(ring);
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots);
+        let config = match shows {
+            None => config.with_no_client_auth(),
+            Some(name) => {
+                let chain = vec![self.certificate(&format!("{name}.pem"))];
+                let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
+                config.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        let name = "localhost".try_into().unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let stream: TcpStream = server.connect();
+        let mut stream = StreamOwned::new(connection, stream);
+        stream.write_all(text.as_bytes())?;
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers)?;
+        Ok(answers)
+    }
+}
+
+/// Values of several records of TLS come and go, and who speaks without it is not answered.
+#[test]
+fn nobody_else_can_read() {
+    let keys = Keys::make();
+    let server = Server::with(MemcachedOptions {
+        tls: Some(keys.server()),
+        ..MemcachedOptions::default()
+    });
+    let value = "v".repeat(300_000);
+    let text = format!("set a 0 0 300000\r\n{value}\r\nget a\r\nquit\r\n");
+    let told = keys.ask(&server, None, &text).unwrap();
+    assert_eq!(
+        told,
+        format!("STORED\r\nVALUE a 0 300000\r\n{value}\r\nEND\r\n")
+    );
+    let in_the_clear = answers_to(&server, b"version\r\n");
+    assert!(!in_the_clear.starts_with(b"VERSION"), "{in_the_clear:?}");
+    let settings = keys
+        .ask(&server, None, "stats settings\r\nquit\r\n")
+        .unwrap();
+    assert!(settings.contains("STAT ssl_enabled yes\r\n"), "{settings}");
+}
+
+#[test]
+fn clients_show_certificates() {
+    let keys = Keys::make();
+    let tls = TlsFiles {
+        authorities: Some(keys.path("authority.pem")),
+        ..keys.server()
+    };
+    let server = Server::with(MemcachedOptions {
+        // LISTEN-1.
+        address: Some("0.0.0.0:0".into()),
+        tls: Some(tls),
+        ..MemcachedOptions::default()
+    });
+    let text = "version\r\nquit\r\n";
+    let known = keys.ask(&server, Some("client"), text).unwrap();
+    assert!(known.starts_with("VERSION"), "{known}");
+    let stranger = keys.ask(&server, None, text);
+    assert!(stranger.is_err(), "{stranger:?}");
+}
+
+/// What it can't do it says before it listens.
+#[test]
+fn files_are_read_at_the_start() {
+    let keys = Keys::make();
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let start = |how: MemcachedOptions| match Memcached::start(&db, how) {
+        Ok(_) => String::new(),
+        Err(e) => e.to_string(),
+    };
+    let tls = |certificate: &str, key: &str| TlsFiles {
+        certificate: keys.path(certificate),
+        key: keys.path(key),
+        authorities: None,
+    };
+    let with = |files| MemcachedOptions {
+        tls: Some(files),
+        ..MemcachedOptions::default()
+    };
+    for (files, why) in [
+        (tls("none.pem", "localhost.key"), "none.pem: "),
+        (
+            tls("localhost.key", "localhost.key"),
+            "localhost.key: there is no certificate",
+        ),
+        (tls("localhost.pem", "localhost.pem"), "localhost.pem: "),
+        (tls("localhost.pem", "client.key"), "localhost.pem: "),
+    ] {
+        let told = start(with(files));
+        assert!(told.contains(why), "{why}: {told}");
+    }
+    let nobody = MemcachedOptions {
+        accounts: Some(keys.path("nobody")),
+        ..MemcachedOptions::default()
+    };
+    assert!(start(nobody).contains("read the accounts in"));
+    // LISTEN-1.
+    let anywhere = |how: MemcachedOptions| MemcachedOptions {
+        address: Some("0.0.0.0:0".into()),
+        ..how
+    };
+    for (how, lacks) in [
+        (MemcachedOptions::default(), "does not encrypt"),
+        (with_accounts(&keys.dir), "does not encrypt"),
+        (with(keys.server()), "asks nobody who he is"),
+    ] {
+        let told = start(anywhere(how));
+        assert!(told.contains(lacks), "LISTEN-1: {told}");
+    }
+    let both = MemcachedOptions {
+        tls: Some(keys.server()),
+        ..with_accounts(&keys.dir)
+    };
+    assert_eq!(start(anywhere(both)), "");
+}
+
+/// With a batch of one, each read sees what was committed by then; the answers are the same.
+#[test]
+fn reads_are_batches_of_this_length() {
+    let server = Server::with(MemcachedOptions {
+        read_batch: std::num::NonZeroUsize::new(1),
+        ..MemcachedOptions::default()
+    });
+    let text = "set a 0 0 1\r\n1\r\nget a b a\r\nget a\r\nstats settings\r\n";
+    let told = say(&server, text);
+    let values =
+        "STORED\r\nVALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
+    assert!(told.starts_with(values), "{told}");
+    assert!(told.contains("STAT r_batch_size 1\r\n"), "{told}");
+}
