@@ -23,7 +23,7 @@ use varve_testbed::workspace::{Workspace, cargo};
 
 #[derive(clap::Args)]
 pub struct FuzzArgs {
-    /// Only this target: page, redo, control, undo, codec, definition, database or capi
+    /// Only this target: page, redo, control, undo, codec, definition, database, capi or memcached
     target: Option<String>,
     /// How long each target runs
     #[arg(long, default_value_t = 20)]

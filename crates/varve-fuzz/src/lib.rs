@@ -1,5 +1,5 @@
-//! Entry points for bytes that nobody vouches for: everything that Varve reads from a disk, and calls of its
-//! C interface.
+//! Entry points for bytes that nobody vouches for: everything that Varve reads from a disk, calls of its
+//! C interface, and what clients of memcached send.
 //!
 //! A [`Target`] is a function of bytes. It fails by a panic: if the code under test panics, or if one of the
 //! properties that the target's file names does not hold. Nothing else may happen, whatever the bytes are: no
@@ -22,6 +22,7 @@ mod database;
 mod definition;
 mod index;
 mod input;
+mod memcached;
 mod mutate;
 mod page;
 mod redo;
@@ -40,7 +41,7 @@ pub struct Target {
     pub mutations: u64,
 }
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "page",
         run: page::run,
@@ -94,6 +95,12 @@ pub const TARGETS: [Target; 9] = [
         run: capi::run,
         seeds: capi::seeds,
         mutations: 300,
+    },
+    Target {
+        name: "memcached",
+        run: memcached::run,
+        seeds: memcached::seeds,
+        mutations: 1500,
     },
 ];
 

@@ -60,12 +60,17 @@ struct Memcached(Child);
 
 impl Memcached {
     fn start(socket: &Path) -> Memcached {
+        Memcached::with(socket, &[])
+    }
+
+    fn with(socket: &Path, options: &[&str]) -> Memcached {
         let child = Command::new(programs().join("memcached"))
             .args(["-u", "root", "-m", "64"])
             // Its threads that look after the LRU lists hold an item for a moment; a number that is changed
             // just then goes into a new item, which is neither stale nor padded as the old one is.
             .args(["-o", "no_lru_maintainer,no_lru_crawler", "-s"])
             .arg(socket)
+            .args(options)
             .spawn()
             .unwrap();
         let begun = Instant::now();
@@ -490,5 +495,45 @@ fn answers_are_those_of_memcached() {
             let seed = seed + conversation as u64;
             assert_eq!(answers[0], answers[1], "VARVE_SEED={seed}: after {said:?}");
         }
+    }
+}
+
+/// Clients that have to say who they are: both let in the same, and tell the others the same.
+#[test]
+#[ignore = "needs memcached: cargo xtask memcached"]
+fn strangers_are_told_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let accounts = dir.path().join("accounts");
+    std::fs::write(&accounts, "ann:secret\n").unwrap();
+    let (theirs, ours) = (dir.path().join("theirs"), dir.path().join("ours"));
+    let _memcached = Memcached::with(&theirs, &["-Y", accounts.to_str().unwrap()]);
+    let _own = Server::with(MemcachedOptions {
+        address: None,
+        socket: Some(ours.clone()),
+        accounts: Some(accounts),
+        ..MemcachedOptions::default()
+    });
+    let login = "set x 0 0 10\r\nann secret\r\n";
+    for said in [
+        login.to_string(),
+        format!("{login}set a 0 0 1\r\n1\r\nget a\r\n{login}"),
+        format!("get a\r\n{login}get a\r\n"),
+        format!("set x 0 0 9\r\nann wrong\r\n{login}get a\r\n"),
+        format!("set x 0 0 3\r\nann\r\n{login}"),
+        format!("set x 0 0 9\r\nann secret\r\n{login}"),
+        format!("set x 0 0\r\n\r\nset\r\n{login}"),
+        format!("flush_all\r\nversion\r\nmg a v\r\nstats\r\n{login}"),
+        "set x 0 0 14\r\nann secret more\r\n".into(),
+        "set x 1 2 17 noreply\r\n  ann   secret    \r\n".into(),
+    ] {
+        let answers = [&theirs, &ours].map(|socket| {
+            let mut stream = UnixStream::connect(socket).unwrap();
+            stream.write_all(said.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answers = String::new();
+            stream.read_to_string(&mut answers).unwrap();
+            answers
+        });
+        assert_eq!(answers[0], answers[1], "memcached's, then ours: {said:?}");
     }
 }
