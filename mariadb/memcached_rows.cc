@@ -20,6 +20,7 @@
 #include "mysqld.h"
 #include "sql_base.h"
 #include "sql_parse.h"
+#include "sql_statistics.h"
 #include "transaction.h"
 
 // The server exports them for engines' threads, but declares them in no header.
@@ -32,7 +33,7 @@ namespace varve_plugin {
 
 namespace {
 
-// For somebody who has locked a row, or is about to change the table.
+// For somebody who is about to change the table, or has locked a row that is to be deleted.
 const ulong WAIT_SECONDS= 5;
 // So many rows are deleted in one transaction.
 const size_t CLEARED_AT_ONCE= 500;
@@ -79,7 +80,7 @@ public:
   varve_memcached_code find(size_t container, const uint8_t *key, size_t key_bytes, varve_memcached_find how,
                             varve_memcached_item *out);
   void end_reads();
-  varve_memcached_code begin();
+  varve_memcached_code begin(ulong wait_seconds);
   varve_memcached_code put(varve_memcached_item *item);
   varve_memcached_code remove();
   varve_memcached_code commit();
@@ -120,6 +121,7 @@ private:
   TABLE *m_table= nullptr;
   Memcached_columns m_columns;
   bool m_is_changing= false;  // a transaction was begun
+  ulong m_wait_seconds= WAIT_SECONDS;  // in it, for a lock
   bool m_is_there= false;     // the row that was looked for last is in record[0]
   bool m_has_key= false;      // the key could be stored, and is in m_key
   ulong m_changed= 0;
@@ -152,6 +154,8 @@ Rows *Rows::open(const Containers &containers)
   thd->variables.sql_log_bin= memcached_is_logged();
   thd->set_binlog_bit();
   thd->query_cache_is_applicable= false;
+  // Rows are found by a key: there is nothing to plan.
+  thd->variables.use_stat_tables= NEVER;
   thd->proc_info= "memcached: idle";
   // Once as the server does it: some of what it sets stays.
   char here;
@@ -384,7 +388,8 @@ varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_by
     if (!changes)
       forget_kill();
     const bool waits= how != VARVE_MEMCACHED_READ;
-    if (!open_table(container, changes ? TL_WRITE : TL_READ, waits ? WAIT_SECONDS : 0))
+    const ulong wait_seconds= changes ? m_wait_seconds : waits ? WAIT_SECONDS : 0;
+    if (!open_table(container, changes ? TL_WRITE : TL_READ, wait_seconds))
     {
       const Diagnostics_area *const da= m_thd->get_stmt_da();
       const bool is_busy= !waits && da->is_error() && da->sql_errno() == ER_LOCK_WAIT_TIMEOUT;
@@ -421,7 +426,7 @@ void Rows::end_reads()
     close_table(End::KEEPS);
 }
 
-varve_memcached_code Rows::begin()
+varve_memcached_code Rows::begin(ulong wait_seconds)
 {
   const Attached attached(m_thd);
   forget_kill();
@@ -433,6 +438,7 @@ varve_memcached_code Rows::begin()
   if (trans_begin(m_thd))
     return failed_statement();
   m_is_changing= true;
+  m_wait_seconds= wait_seconds;
   return VARVE_MEMCACHED_OK;
 }
 
@@ -587,7 +593,7 @@ varve_memcached_code Rows::clear(size_t number, uint32_t before, uint64_t *delet
       return failed("somebody ended it");
     if (keys.empty())
       continue;
-    if (const varve_memcached_code code= begin())
+    if (const varve_memcached_code code= begin(WAIT_SECONDS))
       return code;
     const bool are_removed= remove_all(container, before, keys);
     const uint64_t gone= m_changed;
@@ -620,7 +626,7 @@ varve_memcached_store memcached_rows(Containers *containers)
     return rows(session)->find(container, key, key_bytes, how, out);
   };
   store.end_reads= [](void *session) { rows(session)->end_reads(); };
-  store.begin= [](void *session) { return rows(session)->begin(); };
+  store.begin= [](void *session, uint64_t wait_seconds) { return rows(session)->begin(ulong(wait_seconds)); };
   store.put= [](void *session, varve_memcached_item *item) { return rows(session)->put(item); };
   store.remove= [](void *session) { return rows(session)->remove(); };
   store.commit= [](void *session) { return rows(session)->commit(); };
@@ -629,6 +635,7 @@ varve_memcached_store memcached_rows(Containers *containers)
   store.clear= [](void *session, size_t container, uint32_t before, uint64_t *deleted) {
     return rows(session)->clear(container, before, deleted);
   };
+  store.warn= [](void *, const char *text) { sql_print_warning("VARVE: memcached: %s", text); };
   store.count= [](void *context) {
     uint64_t rows= 0;
     for (const auto &container : *static_cast<Containers *>(context))

@@ -825,7 +825,8 @@ typedef struct varve_memcached_store {
                                     enum varve_memcached_find how,
                                     struct varve_memcached_item *out);
   void (*end_reads)(void *session);
-  enum varve_memcached_code (*begin)(void *session);
+  // The batch waits for so many seconds at most for somebody who has locked a row.
+  enum varve_memcached_code (*begin)(void *session, uint64_t wait_seconds);
   // Changes the row that was looked for last, or makes it. `cas` may become another one.
   enum varve_memcached_code (*put)(void *session, struct varve_memcached_item *item);
   // Deletes the row that was found last.
@@ -837,6 +838,8 @@ typedef struct varve_memcached_store {
   // Deletes rows of a container: all if `before` is 0, otherwise those that end at this time or before, as
   // far as nobody has locked them. Counts them in `deleted`, also if it fails.
   enum varve_memcached_code (*clear)(void *session, size_t container, uint32_t before, uint64_t *deleted);
+  // Tells who looks after the server what no client waits for.
+  void (*warn)(void *context, const char *text);
   // About how many rows there are in all containers.
   uint64_t (*count)(void *context);
 } varve_memcached_store;

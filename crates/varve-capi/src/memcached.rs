@@ -95,7 +95,9 @@ pub struct varve_memcached_store {
         out: *mut varve_memcached_item,
     ) -> varve_memcached_code,
     pub end_reads: unsafe extern "C" fn(session: *mut c_void),
-    pub begin: unsafe extern "C" fn(session: *mut c_void) -> varve_memcached_code,
+    /// The batch waits for so many seconds at most for somebody who has locked a row.
+    pub begin:
+        unsafe extern "C" fn(session: *mut c_void, wait_seconds: u64) -> varve_memcached_code,
     /// Changes the row that was looked for last, or makes it. `cas` may become another one.
     pub put: unsafe extern "C" fn(
         session: *mut c_void,
@@ -115,6 +117,8 @@ pub struct varve_memcached_store {
         before: u32,
         deleted: *mut u64,
     ) -> varve_memcached_code,
+    /// Tells who looks after the server what no client waits for.
+    pub warn: unsafe extern "C" fn(context: *mut c_void, text: *const c_char),
     /// About how many rows there are in all containers.
     pub count: unsafe extern "C" fn(context: *mut c_void) -> u64,
 }
@@ -400,11 +404,12 @@ impl Items for Rows {
         self.give_back(connected);
     }
 
-    fn begin(&self, connected: &mut Connected) -> Result<(), Refusal> {
+    fn begin(&self, connected: &mut Connected, patience: Duration) -> Result<(), Refusal> {
         connected.begun_in = connected.container;
         let session = self.session(connected)?;
+        let seconds = patience.as_millis().div_ceil(1000) as u64;
         // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.begin)(session.0) };
+        let code = unsafe { (self.store.begin)(session.0, seconds) };
         self.check(session, code).map(drop)
     }
 
@@ -510,6 +515,12 @@ impl Items for Rows {
             failed = failed.or(self.check(&session, code).err());
         }
         failed.map_or(Ok(deleted), Err)
+    }
+
+    fn warn(&self, what: &str) {
+        let text = c_text(what);
+        // SAFETY: CAPI-2; the text outlives the call.
+        unsafe { (self.store.warn)(self.store.context, text.as_ptr()) }
     }
 
     fn count(&self) -> u64 {

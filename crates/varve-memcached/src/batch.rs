@@ -5,10 +5,11 @@
 //!   item that was deleted and made again begins with the clock's number. A store may have another cas of its
 //!   own, which says the same of the values in a row.
 //! - **MC-6** A batch in which one request can't be done is done again one by one: none fails for another's
-//!   sake.
+//!   sake, but by the time that others have waited. All of them wait for locks no longer than two batches do
+//!   (`PATIENCE`), as a thread waits with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 
@@ -20,6 +21,9 @@ use crate::items::{Durable, Items, Refusal};
 use crate::protocol::Reply;
 use crate::request::{Request, Verb};
 
+/// How long a batch waits for somebody who has locked an item: the clients' own changes are done in a moment,
+/// so that is a program which reads and changes rows beside them.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How often an item that was not there is found to be there when it is made.
 const MOST_ATTEMPTS: u32 = 100;
 
@@ -62,7 +66,7 @@ impl<I: Items> Changes<'_, I> {
     pub fn make(&mut self, batch: &[(Request, Reply)]) -> (Option<Durable>, usize) {
         let begin = self.out.len();
         let before = *self.counts;
-        let refusal = match self.make_all(batch) {
+        let refusal = match self.make_all(batch, PATIENCE) {
             Ok((committed, done)) => return (self.items.durable(committed), done),
             Err(refusal) => refusal,
         };
@@ -77,10 +81,12 @@ impl<I: Items> Changes<'_, I> {
             return (None, batch.len());
         }
         // MC-6.
+        let end = Instant::now() + PATIENCE;
         let mut last = None;
         for (n, one) in batch.iter().enumerate() {
             let begin = self.out.len();
-            match self.make_all(std::slice::from_ref(one)) {
+            let patience = end.saturating_duration_since(Instant::now());
+            match self.make_all(std::slice::from_ref(one), patience) {
                 // What changed nothing has nothing to wait for, and what came before the last one is durable
                 // when that is.
                 Ok((committed, _)) => last = self.items.durable(committed).or(last),
@@ -97,8 +103,12 @@ impl<I: Items> Changes<'_, I> {
         (last, batch.len())
     }
 
-    fn make_all(&mut self, batch: &[(Request, Reply)]) -> Result<(I::Committed, usize), Refusal> {
-        self.items.begin(self.session)?;
+    fn make_all(
+        &mut self,
+        batch: &[(Request, Reply)],
+        patience: Duration,
+    ) -> Result<(I::Committed, usize), Refusal> {
+        self.items.begin(self.session, patience)?;
         let done = self.make_some(batch);
         let done = done.and_then(|done| Ok((self.items.commit(self.session)?, done)));
         if done.is_err() {

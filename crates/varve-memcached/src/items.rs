@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use varve::Error;
 
@@ -31,11 +32,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// What a client is told.
-    pub fn told(self) -> String {
+    pub fn told(&self) -> String {
         match self {
             Refusal::Made => "somebody else makes the item again and again".into(),
             Refusal::Busy => "somebody has the table".into(),
-            Refusal::Because(why) | Refusal::Ended(why) => why,
+            Refusal::Because(why) | Refusal::Ended(why) => why.clone(),
         }
     }
 }
@@ -86,10 +87,12 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// Later reads see what was committed meanwhile. Nothing is kept of what was read.
     fn end_reads(&self, session: &mut Self::Session);
 
+    /// The batch waits for somebody who has locked an item for so long at most.
+    ///
     /// # Errors
     ///
     /// What the store has to say.
-    fn begin(&self, session: &mut Self::Session) -> Result<(), Refusal>;
+    fn begin(&self, session: &mut Self::Session, patience: Duration) -> Result<(), Refusal>;
 
     /// Finds an item, and locks it. It may be over.
     ///
@@ -152,6 +155,9 @@ pub trait Items: Send + Sync + Sized + 'static {
     ///
     /// What the store has to say. Some may be gone.
     fn delete(&self, which: Goes) -> Result<u64, Refusal>;
+
+    /// Tells who looks after the server what nobody waits for.
+    fn warn(&self, what: &str);
 
     /// About how many items there are.
     fn count(&self) -> u64;

@@ -108,7 +108,11 @@ impl<I: Items> Shared<I> {
         let flush = tokio::spawn(async move {
             sleep(Duration::from_secs(delay.into())).await;
             // Nobody waits for it.
-            let _ = shared.delete(Goes::All(container)).await;
+            if let Err(refusal) = shared.delete(Goes::All(container)).await {
+                let why = refusal.told();
+                let what = format!("a flush_all of {delay} s ago is not done: {why}");
+                shared.items.warn(&what);
+            }
         });
         self.set_flush(container, Some(flush.abort_handle()));
         Ok(())
@@ -297,6 +301,12 @@ async fn sweep<I: Items>(time: Duration, shared: Arc<Shared<I>>) {
     loop {
         times.tick().await;
         let swept = shared.delete(Goes::Over(now())).await;
+        if let Err(refusal) = &swept {
+            let why = refusal.told();
+            shared
+                .items
+                .warn(&format!("items that are over stay: {why}"));
+        }
         let mut counts = Counts {
             items_swept: swept.unwrap_or(0),
             ..Counts::default()

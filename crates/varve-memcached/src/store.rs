@@ -28,10 +28,6 @@ const COLUMNS: [(&str, ColumnType); 6] = [
 /// What no setting exceeds.
 pub const LONGEST_VALUE_BYTES: usize = 128 << 20;
 
-/// How long a change waits for somebody who has locked its row: the clients' own changes are done in a
-/// moment, so that is a program which reads and changes rows beside them.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-
 /// So many rows are deleted in one transaction.
 const DELETED_AT_ONCE: usize = 500;
 
@@ -190,10 +186,10 @@ impl Items for Store {
         session.cursor.release_values();
     }
 
-    fn begin(&self, session: &mut Session) -> Result<(), Refusal> {
+    fn begin(&self, session: &mut Session, patience: Duration) -> Result<(), Refusal> {
         // Nobody looks for a range here: locks of gaps would only be in each other's way.
         let mut trx = self.db.begin(Isolation::ReadCommitted);
-        trx.set_lock_wait_timeout(LOCK_WAIT);
+        trx.set_lock_wait_timeout(patience);
         session.trx = Some(trx);
         Ok(())
     }
@@ -267,6 +263,10 @@ impl Items for Store {
             Goes::All(_) => self.delete_all(|_| true, Locked::Wait)?,
             Goes::Over(now) => self.delete_all(|item| item.is_over(now), Locked::Pass)?,
         })
+    }
+
+    fn warn(&self, what: &str) {
+        self.db.warn(&format!("memcached: {what}"));
     }
 
     fn count(&self) -> u64 {

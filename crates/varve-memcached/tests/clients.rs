@@ -5,11 +5,12 @@ mod common;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Server, answers_to, options};
-use varve::{ColumnType, Database, FlushLog, Isolation, TableDef, Value};
+use varve::{ColumnType, Database, FlushLog, Isolation, Options, TableDef, Value};
 use varve_memcached::{Memcached, MemcachedOptions};
 
 fn say(server: &Server, text: &str) -> String {
@@ -295,6 +296,59 @@ fn a_locked_item_is_flushed_too() {
     trx.commit().unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
     assert_eq!(say(&server, "get a\r\n"), "END\r\n");
+}
+
+/// MC-6: others are done for whom nobody has to be waited, and all of a batch waits no longer than two do.
+#[test]
+fn locked_items_hold_up_no_others() {
+    let server = Server::start();
+    say(&server, "set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
+    let table = server.db.table("memcached/items").unwrap();
+    let mut trx = server.db.begin(Isolation::ReadCommitted);
+    for key in [&b"a"[..], b"b"] {
+        let key = [Value::from(key)];
+        assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
+    }
+    let begun = Instant::now();
+    let batch =
+        "append a 0 0 1\r\ny\r\nset c 0 0 1\r\ny\r\nappend b 0 0 1\r\ny\r\nappend a 0 0 1\r\ny\r\n";
+    let told = say(&server, batch);
+    let took = begun.elapsed().as_secs_f64();
+    trx.rollback().unwrap();
+    let words: Vec<&str> = told.lines().map(|line| &line[..6]).collect();
+    assert_eq!(words, ["SERVER", "STORED", "SERVER", "SERVER"], "{told}");
+    assert!((9.0..14.0).contains(&took), "it took {took} s");
+    let there = say(&server, "get a b\r\n");
+    assert_eq!(there, "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
+}
+
+/// Nobody waits for it, so the log has it.
+#[test]
+fn a_late_flush_that_fails_is_told() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        logger: Some(Arc::new(move |_, text| {
+            let _ = tell.send(text.to_string());
+        })),
+        lock_wait_timeout: Duration::from_millis(100),
+        ..options()
+    };
+    let db = Database::open(dir.path(), options).unwrap();
+    let server = Memcached::start(&db, MemcachedOptions::default()).unwrap();
+    common::ask(&server, b"set a 0 0 1\r\nx\r\n");
+    let table = db.table("memcached/items").unwrap();
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    let key = [Value::from(&b"a"[..])];
+    assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
+    common::ask(&server, b"flush_all 1\r\n");
+    let ours = |text: &String| text.contains("memcached: a flush_all of 1 s ago is not done");
+    let wait = |n| {
+        told.recv_timeout(Duration::from_secs(n))
+            .expect("it is told")
+    };
+    while !ours(&wait(60)) {}
+    drop(trx);
 }
 
 /// Everything that was there goes, however much it is; what comes meanwhile stays.

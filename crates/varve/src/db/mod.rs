@@ -277,6 +277,12 @@ impl Database {
         self.inner.core.wake_interrupted();
     }
 
+    /// Tells the database's logger, which is not told the same again and again.
+    #[track_caller]
+    pub fn warn(&self, message: &str) {
+        self.inner.core.warn(message);
+    }
+
     /// Poisons the database: a caller's thread failed in the middle of something. Nothing more is written,
     /// and the next start recovers what was committed.
     pub fn poison(&self, why: &str) {
