@@ -250,9 +250,9 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
   store.containers= names.data();
   store.tables= tables.data();
   store.delimiter= delimiter.c_str();
-  const std::string address= std::string(address_value) + ":" + std::to_string(port_value);
   varve_memcached_options options= {};
-  options.address= port_value ? address.c_str() : nullptr;
+  options.host= unless_empty(address_value);
+  options.port= uint16_t(port_value);
   options.socket= unless_empty(socket_value);
   options.threads= threads_value;
   options.change_threads= change_threads_value;
@@ -267,17 +267,20 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
   options.letters= unless_empty(option_value);
   options.idle_seconds= idle_timeout_value;
   options.sweep_seconds= sweep_interval_value;
-  const std::lock_guard<std::mutex> alone(mutex);
-  if (is_to_stop)
-    return false;
-  if (varve_memcached_start(&store, &options, &running))
-  {
-    running= nullptr;
+  // Without the mutex: files are read.
+  varve_memcached *started= nullptr;
+  if (varve_memcached_start(&store, &options, &started))
     return refused(varve_last_error());
-  }
-  sql_print_information("VARVE: memcached is spoken on %s, in %zu containers", varve_memcached_place(running),
+  sql_print_information("VARVE: memcached is spoken on %s, in %zu containers", varve_memcached_place(started),
                         containers.size());
-  return true;
+  {
+    const std::lock_guard<std::mutex> alone(mutex);
+    if (!is_to_stop)
+      running= std::exchange(started, nullptr);
+  }
+  if (started)
+    varve_memcached_stop(started);
+  return !started;
 }
 
 // Waits until the server accepts connections. False: it ends before.

@@ -846,8 +846,10 @@ typedef struct varve_memcached_store {
 
 // How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
 typedef struct varve_memcached_options {
-  // An address with a port; a loopback address, unless there are a certificate, and accounts or authorities.
-  const char *address;
+  // An IP address; a loopback address, unless there are a certificate, and accounts or authorities.
+  const char *host;
+  // 0: it does not listen there, unless the letters say so.
+  uint16_t port;
   // The path of a Unix socket.
   const char *socket;
   // Threads that read.

@@ -126,8 +126,10 @@ pub struct varve_memcached_store {
 /// How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
 #[repr(C)]
 pub struct varve_memcached_options {
-    /// An address with a port; a loopback address, unless there are a certificate, and accounts or authorities.
-    pub address: *const c_char,
+    /// An IP address; a loopback address, unless there are a certificate, and accounts or authorities.
+    pub host: *const c_char,
+    /// 0: it does not listen there, unless the letters say so.
+    pub port: u16,
     /// The path of a Unix socket.
     pub socket: *const c_char,
     /// Threads that read.
@@ -559,7 +561,8 @@ pub unsafe extern "C" fn varve_memcached_start(
             // SAFETY: CAPI-2.
             false => unsafe { text(said, name) }.map(Some),
         };
-        given.address = text_of(options.address, "address")?.map(Into::into);
+        let host = text_of(options.host, "host")?.unwrap_or("127.0.0.1");
+        given.address = (options.port != 0).then(|| format!("{host}:{}", options.port));
         given.socket = text_of(options.socket, "socket")?.map(Into::into);
         given.accounts = text_of(options.accounts, "accounts")?.map(Into::into);
         let certificate = text_of(options.certificate, "certificate")?;
@@ -590,7 +593,7 @@ pub unsafe extern "C" fn varve_memcached_start(
         given.idle_time = seconds(options.idle_seconds);
         given.sweep_time = seconds(options.sweep_seconds);
         if let Some(letters) = text_of(options.letters, "letters")? {
-            given.set_by_letters(letters)?;
+            given.set_by_letters(letters, host)?;
         }
         // SAFETY: CAPI-2.
         let rows = unsafe { Rows::new(store, given.value_bytes) };

@@ -20,9 +20,8 @@ use varve_sim::{SimDisk, panics, sample};
 const VALUE_BYTES: usize = 2048;
 /// So much is sent at most.
 const SENT_BYTES: usize = 8192;
-/// Each request has a few bytes at least, and no answer is longer than all that there is about one item, but
-/// for `stats`.
-const ANSWER_BYTES: usize = SENT_BYTES / 3 * (VALUE_BYTES + 400);
+/// A key of a `get` has two bytes at least, and no answer about one item is longer than all that there is.
+const ANSWER_BYTES: usize = SENT_BYTES / 2 * (VALUE_BYTES + 400);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One that many inputs use, as starting one takes longer than most inputs do.

@@ -17,8 +17,8 @@ use varve::{Error, MeasuredThread, Result};
 pub enum Guard {
     /// It encrypts, and asks clients who they are.
     Complete,
-    /// It does not do what this says, as in "does not encrypt".
-    Lacks(&'static str),
+    /// It is not, or does not, what the first words say, as "it does not encrypt". The others say what to do.
+    Lacks(&'static str, &'static str),
 }
 
 /// Listens on an address with a port, as `127.0.0.1:3480` or `[::1]:3480`; port 0 is one that is free, and
@@ -44,9 +44,9 @@ fn address(text: &str, who: &str, guard: Guard) -> Result<SocketAddr> {
             "`{text}` is no address to listen on: it has the form 127.0.0.1:PORT or [::1]:PORT"
         ))
     })?;
-    if let (Guard::Lacks(what), false) = (guard, address.ip().is_loopback()) {
+    if let (Guard::Lacks(why, mend), false) = (guard, address.ip().is_loopback()) {
         return Err(Error::invalid(format!(
-            "{who} listens on loopback addresses only, as it {what}, and {} is none: use a tunnel or a proxy with TLS",
+            "{who} listens on loopback addresses only, as {why}, and {} is none: {mend}",
             address.ip()
         )));
     }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_are_taken() {
-        let checked = |text| address(text, "the server", Guard::Lacks("is simple"));
+        let checked = |text| address(text, "the server", Guard::Lacks("it is simple", "do so"));
         let guarded = |text| address(text, "the server", Guard::Complete);
         for good in ["127.0.0.1:0", "127.8.9.1:3480", "[::1]:3480"] {
             assert!(checked(good).is_ok(), "{good}");
@@ -127,6 +127,7 @@ mod tests {
             let why = checked(bad).unwrap_err().to_string();
             let part = "the server listens on loopback addresses only, as it is simple, and ";
             assert!(why.contains(part), "LISTEN-1: {bad}: {why}");
+            assert!(why.ends_with(" is none: do so"), "{why}");
             assert!(guarded(bad).is_ok(), "{bad}");
         }
         for none in [

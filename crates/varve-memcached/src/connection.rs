@@ -28,8 +28,9 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::{spawn_blocking, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::accounts::Login;
 use crate::batch::Changes;
 use crate::counters::Counts;
 use crate::item::now;
@@ -41,6 +42,8 @@ use crate::server::Shared;
 /// With so many bytes of answers, they are sent before anything else is done.
 pub const MOST_ANSWER_BYTES: usize = 256 << 10;
 const READ_BYTES: usize = 16 << 10;
+/// A client has agreed on a key and said who it is within this time of its coming.
+pub const LOGIN_TIME: Duration = Duration::from_secs(10);
 /// Who says a wrong password waits for so long, as who guesses says many.
 const GUESS_TIME: Duration = Duration::from_secs(1);
 /// After so many reads others have their turn.
@@ -97,31 +100,53 @@ impl<I: Items> Connection<I> {
         })
     }
 
-    /// Serves the client until it goes, or has to.
-    pub async fn serve<S>(mut self, mut stream: S) -> io::Result<()>
+    /// Serves the client until it goes, or has to. It came at this time.
+    pub async fn serve<S>(mut self, mut stream: S, came: Instant) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        let send_time = Some(self.shared.settings.send_time);
         loop {
-            let then = self.work(&mut stream).await?;
-            self.shared.tally.counters.take(&mut self.counts);
-            if !self.output.is_empty() {
-                self.send(&mut stream).await?;
-            }
-            match then {
-                Then::Send => {}
-                Then::End => return stream.shutdown().await,
-                Then::Wait => match self.receive(&mut stream).await? {
-                    0 => return Ok(()),
-                    bytes => self.counts.bytes_read += bytes as u64,
-                },
+            let is_stranger = self.standing == Standing::Unknown;
+            let turn = self.turn(&mut stream);
+            let then = match is_stranger {
+                // MC-8. No batch is under way that would be broken off.
+                true => within_login_time(came, turn).await?,
+                false => turn.await?,
+            };
+            if then == Then::End {
+                return within(send_time, stream.shutdown()).await;
             }
         }
     }
 
+    /// Does what has come, answers, and waits for more.
+    async fn turn<S>(&mut self, stream: &mut S) -> io::Result<Then>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let then = self.work(stream).await?;
+        if !self.output.is_empty() {
+            self.send(stream).await?;
+        }
+        if then == Then::Wait {
+            match self.receive(stream).await? {
+                0 => return Ok(Then::End),
+                bytes => self.counts.bytes_read += bytes as u64,
+            }
+        }
+        Ok(then)
+    }
+
     async fn send(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        // Whoever has the answer finds it counted.
         self.counts.bytes_written += self.output.len() as u64;
-        let all = stream.write_all(&self.output);
+        self.shared.tally.counters.take(&mut self.counts);
+        let all = async {
+            stream.write_all(&self.output).await?;
+            // What encrypts keeps the end of it otherwise, if the client does not read.
+            stream.flush().await
+        };
         within(Some(self.shared.settings.send_time), all).await?;
         self.output.clear();
         Ok(())
@@ -218,18 +243,7 @@ impl<I: Items> Connection<I> {
                 }
                 read.end(&mut self.output);
             }
-            Ask::Login(login, reply) => {
-                self.counts.auth_cmds += 1;
-                let accounts = self.shared.settings.accounts.as_ref();
-                if accounts.is_some_and(|accounts| accounts.admit(login)) {
-                    self.standing = Standing::Known;
-                    reply.welcome(&mut self.output);
-                } else {
-                    self.counts.auth_errors += 1;
-                    sleep(GUESS_TIME).await;
-                    reply.reject(&mut self.output);
-                }
-            }
+            Ask::Login(login, reply) => return self.admit(login, &reply).await.map(Some),
             Ask::Say(text, skip) => {
                 self.output.extend_from_slice(&text);
                 self.skip = skip;
@@ -254,6 +268,27 @@ impl<I: Items> Connection<I> {
             }
         }
         Ok(None)
+    }
+
+    /// Lets the client in, or does not. The next request finds that done.
+    async fn admit(&mut self, login: Option<Login<'_>>, reply: &Reply) -> io::Result<Then> {
+        // Nobody reads in what was before, and others need not wait for a table meanwhile.
+        self.end_reads();
+        self.counts.auth_cmds += 1;
+        let accounts = self.shared.settings.accounts.as_ref();
+        let knows = |login| accounts.is_some_and(|accounts| accounts.admit(login));
+        if login.is_some_and(knows) {
+            self.standing = Standing::Known;
+            reply.welcome(&mut self.output);
+            return Ok(Then::Send);
+        }
+        self.counts.auth_errors += 1;
+        sleep(GUESS_TIME).await;
+        reply.reject(&mut self.output);
+        Ok(match self.standing {
+            Standing::Known => Then::End,
+            _ => Then::Send,
+        })
     }
 
     /// Reads an item, and answers. `false`: no more keys are to be read.
@@ -354,6 +389,16 @@ impl<I: Items> Connection<I> {
         }
         Ok(())
     }
+}
+
+/// Who came at this time has said who he is within the time for that.
+async fn within_login_time<T>(
+    came: Instant,
+    what: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    timeout_at(came + LOGIN_TIME, what)
+        .await
+        .map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// `None` is any time.

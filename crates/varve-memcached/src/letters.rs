@@ -1,4 +1,5 @@
-//! Options as memcached's own command line has them, which `daemon_memcached_option` of InnoDB's plugin takes.
+//! Options as memcached's own command line has them, which `daemon_memcached_option` of InnoDB's plugin
+//! takes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,9 +15,9 @@ const WITH_VALUE: &str = "ABDIPRUYabcflmnopstu";
 /// What is about memcached's memory and process, and means nothing to a table: they are taken.
 const MEANINGLESS: &str = "CLMPRbdfkmnruv";
 const TLS_FILES: &str = "-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE";
+const NO_TLS: &str = "-o ssl_… needs -Z";
 
-/// Said beside TLS, and only then complete.
-#[derive(Default)]
+/// What is said about TLS, before and here.
 struct Tls {
     is_on: bool,
     certificate: Option<PathBuf>,
@@ -28,22 +29,23 @@ impl MemcachedOptions {
     /// Changes what these options say, as `-p 11222 -l 127.0.0.1 -t 8 -c 5000 -I 4m`: where it listens (`-p`,
     /// `-l`, `-s`), threads (`-t`), connections (`-c`), the longest value (`-I`), accounts (`-Y`), TLS (`-Z`,
     /// and `-o ssl_chain_cert=…,ssl_key=…,ssl_ca_cert=…`), `-o idle_timeout=…`. What is about memcached's
-    /// memory and process means nothing.
+    /// memory and process means nothing. If nobody says where to listen, that is `host`, port 11211.
     ///
     /// # Errors
     ///
     /// `Invalid` for an option that is not known, or can't be had.
-    pub fn set_by_letters(&mut self, text: &str) -> Result<()> {
-        self.set(text)
+    pub fn set_by_letters(&mut self, text: &str, host: &str) -> Result<()> {
+        self.set(text, host)
             .map_err(|why| Error::invalid(format!("memcached's options `{text}`: {why}")))
     }
 
-    fn set(&mut self, text: &str) -> std::result::Result<(), String> {
+    fn set(&mut self, text: &str, host: &str) -> std::result::Result<(), String> {
         let last = self.address.take();
         let last = last.as_deref().and_then(|text| text.rsplit_once(':'));
-        let mut host = last.map_or("127.0.0.1", |(host, _)| host).to_string();
+        let mut host = last.map_or(host, |(host, _)| host).to_string();
         let mut port = last.map(|(_, port)| number(port)).transpose()?;
-        let (mut says_host, mut sasl, mut tls) = (false, false, Tls::default());
+        let (mut says_host, mut says_none, mut sasl) = (false, false, false);
+        let mut tls = Tls::of(self.tls.take());
         let mut words = text.split_whitespace();
         while let Some(word) = words.next() {
             let letters = word.strip_prefix('-').filter(|rest| !rest.is_empty());
@@ -56,7 +58,10 @@ impl MemcachedOptions {
                     (true, rest) => rest,
                 };
                 match letter {
-                    'p' => port = Some(number(value)?),
+                    'p' => {
+                        port = Some(number(value)?);
+                        says_none = port == Some(0);
+                    }
                     'l' => {
                         // An IPv6 address stands in brackets beside a port.
                         let is_bare = value.contains(':') && !value.starts_with('[');
@@ -86,18 +91,14 @@ impl MemcachedOptions {
                 }
             }
         }
-        let port = port.or(says_host.then_some(PORT)).filter(|&port| port != 0);
-        self.address = port.map(|port: u16| format!("{host}:{port}"));
+        let is_elsewhere = self.socket.is_some() && !says_host;
+        let port = port.or((!is_elsewhere).then_some(PORT));
+        let port: Option<u16> = port.filter(|_| !says_none);
+        self.address = port.map(|port| format!("{host}:{port}"));
         if sasl && self.accounts.is_none() {
             return Err("-S needs a file with accounts, -Y FILE".into());
         }
-        if tls.is_on {
-            self.tls = Some(TlsFiles {
-                certificate: tls.certificate.ok_or(TLS_FILES)?,
-                key: tls.key.ok_or(TLS_FILES)?,
-                authorities: tls.authorities,
-            });
-        }
+        self.tls = tls.files()?;
         Ok(())
     }
 
@@ -118,6 +119,38 @@ impl MemcachedOptions {
             }
         }
         Ok(())
+    }
+}
+
+impl Tls {
+    fn of(files: Option<TlsFiles>) -> Tls {
+        match files {
+            None => Tls {
+                is_on: false,
+                certificate: None,
+                key: None,
+                authorities: None,
+            },
+            Some(files) => Tls {
+                is_on: true,
+                certificate: Some(files.certificate),
+                key: Some(files.key),
+                authorities: files.authorities,
+            },
+        }
+    }
+
+    fn files(self) -> std::result::Result<Option<TlsFiles>, &'static str> {
+        if !self.is_on {
+            let says_none = self.certificate.is_none() && self.key.is_none();
+            let says_none = says_none && self.authorities.is_none();
+            return says_none.then_some(None).ok_or(NO_TLS);
+        }
+        Ok(Some(TlsFiles {
+            certificate: self.certificate.ok_or(TLS_FILES)?,
+            key: self.key.ok_or(TLS_FILES)?,
+            authorities: self.authorities,
+        }))
     }
 }
 
@@ -150,7 +183,7 @@ mod tests {
             address: None,
             ..MemcachedOptions::default()
         };
-        let set = options.set_by_letters(text);
+        let set = options.set_by_letters(text, "127.0.0.1");
         set.map(|()| options).map_err(|e| e.to_string())
     }
 
@@ -180,8 +213,41 @@ mod tests {
             address: Some("127.0.0.1:1".into()),
             ..MemcachedOptions::default()
         };
-        before.set_by_letters("-t 2").unwrap();
+        before.set_by_letters("-t 2", "127.0.0.3").unwrap();
         assert_eq!(before.address.as_deref(), Some("127.0.0.1:1"));
+        // A port that is free.
+        let mut free = MemcachedOptions::default();
+        free.set_by_letters("-c 7", "127.0.0.3").unwrap();
+        assert_eq!(free.address.as_deref(), Some("127.0.0.1:0"));
+        // As memcached itself.
+        assert_eq!(
+            set("-c 7").unwrap().address.as_deref(),
+            Some("127.0.0.1:11211")
+        );
+        assert_eq!(set("-s /tmp/it").unwrap().address, None);
+    }
+
+    /// What was said about TLS before stays, but for what is said here.
+    #[test]
+    fn letters_take_no_guard_away() {
+        let with = |letters: &str| {
+            let mut options = MemcachedOptions {
+                tls: Some(TlsFiles {
+                    certificate: "c".into(),
+                    key: "k".into(),
+                    authorities: Some("a".into()),
+                }),
+                ..MemcachedOptions::default()
+            };
+            options.set_by_letters(letters, "").unwrap();
+            let tls = options.tls.unwrap();
+            (tls.certificate, tls.key, tls.authorities.unwrap())
+        };
+        assert_eq!(with("-t 2"), ("c".into(), "k".into(), "a".into()));
+        assert_eq!(with("-Z"), ("c".into(), "k".into(), "a".into()));
+        let others = with("-Z -o ssl_chain_cert=d,ssl_key=l");
+        assert_eq!(others, ("d".into(), "l".into(), "a".into()));
+        assert_eq!(with("-o ssl_ca_cert=b").2, std::path::Path::new("b"));
     }
 
     #[test]
@@ -196,6 +262,7 @@ mod tests {
             ("-o slab_reassign", "-o slab_reassign is not known"),
             ("-S", "-S needs a file with accounts"),
             ("-Z", "-Z needs -o ssl_chain_cert"),
+            ("-o ssl_ca_cert=a", "-o ssl_… needs -Z"),
             ("-I 99999999999999999m", "is too much"),
         ] {
             let told = set(text).unwrap_err();

@@ -134,11 +134,15 @@ impl MemcachedOptions {
 
     fn guard(&self) -> Guard {
         let Some(tls) = &self.tls else {
-            return Guard::Lacks("does not encrypt");
+            let mend = "give it a certificate, and accounts or authorities";
+            return Guard::Lacks("it does not encrypt", mend);
         };
         match self.accounts.is_some() || tls.authorities.is_some() {
             true => Guard::Complete,
-            false => Guard::Lacks("asks nobody who he is"),
+            false => Guard::Lacks(
+                "it asks nobody who he is",
+                "give it accounts or authorities",
+            ),
         }
     }
 

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::accounts::Accounts;
 use crate::batch::Clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, LOGIN_TIME};
 use crate::counters::{Counters, Counts};
 use crate::item::now;
 use crate::items::{Goes, Items, Refusal};
@@ -248,7 +248,7 @@ async fn accept_tcp<I: Items>(listener: TcpListener, shared: Arc<Shared<I>>) {
             continue;
         };
         match &shared.settings.tls {
-            None => drop(tokio::spawn(serve(stream, shared.clone(), place))),
+            None => begin(stream, &shared, place),
             Some(_) => drop(tokio::spawn(encrypt(stream, shared.clone(), place))),
         }
     }
@@ -256,10 +256,11 @@ async fn accept_tcp<I: Items>(listener: TcpListener, shared: Arc<Shared<I>>) {
 
 /// Serves the client once it has agreed on a key.
 async fn encrypt<I: Items>(stream: TcpStream, shared: Arc<Shared<I>>, place: OwnedSemaphorePermit) {
+    let came = Instant::now();
     let tls = shared.settings.tls.as_ref().expect("it is there");
-    let stream = timeout(shared.settings.send_time, tls.accept(stream)).await;
+    let stream = timeout(LOGIN_TIME, tls.accept(stream)).await;
     if let Ok(Ok(stream)) = stream {
-        serve(stream, shared, place).await;
+        serve(stream, shared, came, place).await;
     }
 }
 
@@ -270,7 +271,7 @@ async fn accept_unix<I: Items>(listener: UnixListener, shared: Arc<Shared<I>>) {
             continue;
         };
         match shared.place() {
-            Some(place) => drop(tokio::spawn(serve(stream, shared.clone(), place))),
+            Some(place) => begin(stream, &shared, place),
             None => turn_away(stream).await,
         }
     }
@@ -282,13 +283,24 @@ async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
     let _ = timeout(RETRY, too_many).await;
 }
 
-async fn serve<I: Items, S>(stream: S, shared: Arc<Shared<I>>, _place: OwnedSemaphorePermit)
+fn begin<I: Items, S>(stream: S, shared: &Arc<Shared<I>>, place: OwnedSemaphorePermit)
 where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(serve(stream, shared.clone(), Instant::now(), place));
+}
+
+async fn serve<I: Items, S>(
+    stream: S,
+    shared: Arc<Shared<I>>,
+    came: Instant,
+    _place: OwnedSemaphorePermit,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     if let Ok(connection) = Connection::new(shared) {
         // Errors are the client's: it has gone, or does not go on.
-        let _ = connection.serve(stream).await;
+        let _ = connection.serve(stream, came).await;
     }
 }
 

@@ -1,4 +1,5 @@
-//! Encrypted connections.
+//! Encrypted connections: rustls, with the cryptography of graviola, whose licences fit a plugin under
+//! GPL-2.0 as those of ring and of AWS-LC do not.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use varve::{Error, Result};
 
 /// With what connections by TCP are encrypted. All files are PEM.
@@ -23,9 +24,13 @@ pub struct TlsFiles {
 
 /// TLS 1.2 and 1.3.
 pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
+    if !can_encrypt() {
+        let why = "TLS needs a processor with AES, PCLMULQDQ, ADX, BMI2 and AVX2, as those since 2014 have";
+        return Err(Error::invalid(why));
+    }
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| bad(&files.key, e))?;
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(rustls_graviola::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone());
     let builder = builder
         .with_safe_default_protocol_versions()
@@ -44,6 +49,21 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     let config = builder.with_single_cert(chain, key);
     let config = config.map_err(|e| bad(&files.certificate, e))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// graviola panics where these instructions are missing.
+#[cfg(target_arch = "x86_64")]
+fn can_encrypt() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    let ciphers = has!("aes") && has!("pclmulqdq") && has!("ssse3");
+    ciphers && has!("avx") && has!("avx2") && has!("adx") && has!("bmi1") && has!("bmi2")
+}
+
+/// graviola panics where these instructions are missing.
+#[cfg(target_arch = "aarch64")]
+fn can_encrypt() -> bool {
+    use std::arch::is_aarch64_feature_detected as has;
+    has!("aes") && has!("pmull") && has!("neon") && has!("sha2")
 }
 
 fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>> {

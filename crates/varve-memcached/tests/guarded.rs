@@ -4,7 +4,9 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{Server, answers_to, binary, options};
 use tempfile::TempDir;
@@ -83,6 +85,33 @@ fn strangers_reach_nothing() {
     );
 }
 
+/// MC-8: whatever a stranger says meanwhile, others get his place.
+#[test]
+fn strangers_have_little_time() {
+    let files = tempfile::tempdir().unwrap();
+    let server = Server::with(MemcachedOptions {
+        connections: 3,
+        ..with_accounts(&files)
+    });
+    let begun = Instant::now();
+    let mut known = server.connect();
+    known.write_all(b"set x 0 0 10\r\nann secret\r\n").unwrap();
+    known.read_exact(&mut [0; 8]).unwrap();
+    let mut silent = server.connect();
+    let mut guesses = server.connect();
+    let guess = "set x 0 0 9\r\nann wrong\r\n";
+    guesses.write_all(guess.repeat(100).as_bytes()).unwrap();
+    let mut answers = Vec::new();
+    let _ = guesses.read_to_end(&mut answers);
+    let _ = silent.read_to_end(&mut answers);
+    let took = begun.elapsed().as_secs_f64();
+    assert!((9.5..30.0).contains(&took), "it took {took} s");
+    // A few guesses, each of which takes a second.
+    assert!(answers.len() <= 11 * REJECTED.len(), "{}", answers.len());
+    known.write_all(b"get a\r\n").unwrap();
+    known.read_exact(&mut [0; 5]).unwrap();
+}
+
 /// MC-8, binary: SASL's PLAIN.
 #[test]
 fn strangers_reach_nothing_by_packets() {
@@ -130,38 +159,31 @@ fn strangers_reach_nothing_by_packets() {
     let other = binary::request(LOGIN, 0, &[], "CRAM-MD5", "\0ann\0secret");
     let more = binary::request(CONTINUE, 0, &[], "PLAIN", "\0ann\0secret");
     assert_eq!(ask(&[other, more]), [rejected.clone(), rejected]);
+    // Who was let in is not any more.
+    let (good, bad) = (plain("\0ann\0secret"), plain("\0ann\0other"));
+    let statuses: Vec<u16> = ask(&[good, bad, get]).iter().map(|told| told.0).collect();
+    assert_eq!(statuses, [0, NOT_LET_IN]);
+    // What is no operation is not looked at either.
+    assert_eq!(
+        ask(&[binary::request(0x70, 0, &[], "", "")])[0].0,
+        NOT_LET_IN
+    );
     // Where nobody is asked these are no operations.
     let open = Server::start();
     let answers = binary::answers(&answers_to(&open, &plain("\0ann\0secret")));
     assert_eq!(answers[0].1, 0x81);
 }
 
-/// Files of an authority, of the server, and of a client.
-struct Keys {
-    dir: TempDir,
-}
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Files of an authority, of the server, and of a client (`tls/make.sh`).
+struct Keys;
 
 impl Keys {
-    fn make() -> Keys {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
-        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let of_authority = rcgen::KeyPair::generate().unwrap();
-        let authority = rcgen::CertifiedIssuer::self_signed(authority, of_authority).unwrap();
-        write("authority.pem", authority.pem());
-        for name in ["localhost", "client"] {
-            let key = rcgen::KeyPair::generate().unwrap();
-            let params = rcgen::CertificateParams::new(vec![name.to_string()]).unwrap();
-            let certificate = params.signed_by(&key, &authority).unwrap();
-            write(&format!("{name}.pem"), certificate.pem());
-            write(&format!("{name}.key"), key.serialize_pem());
-        }
-        Keys { dir }
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.dir.path().join(name)
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/tls")
+            .join(name)
     }
 
     fn server(&self) -> TlsFiles {
@@ -176,12 +198,12 @@ impl Keys {
         CertificateDer::from_pem_file(self.path(name)).unwrap()
     }
 
-    /// What the server answers to a client, which shows its certificate if it has one.
-    fn ask(&self, server: &Server, shows: Option<&str>, text: &str) -> std::io::Result<String> {
+    /// A client, which shows its certificate if it has one.
+    fn connect(&self, server: &Server, shows: Option<&str>) -> Stream {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate("authority.pem")).unwrap();
-        let ring = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(ring);
+        let provider = Arc::new(rustls_graviola::default_provider());
+        let config = ClientConfig::builder_with_provider(provider);
         let config = config.with_safe_default_protocol_versions().unwrap();
         let config = config.with_root_certificates(roots);
         let config = match shows {
@@ -194,8 +216,12 @@ impl Keys {
         };
         let name = "localhost".try_into().unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let stream: TcpStream = server.connect();
-        let mut stream = StreamOwned::new(connection, stream);
+        StreamOwned::new(connection, server.connect())
+    }
+
+    /// What the server answers.
+    fn ask(&self, server: &Server, shows: Option<&str>, text: &str) -> std::io::Result<String> {
+        let mut stream = self.connect(server, shows);
         stream.write_all(text.as_bytes())?;
         let mut answers = String::new();
         stream.read_to_string(&mut answers)?;
@@ -206,7 +232,7 @@ impl Keys {
 /// Values of several records of TLS come and go, and who speaks without it is not answered.
 #[test]
 fn nobody_else_can_read() {
-    let keys = Keys::make();
+    let keys = Keys;
     let server = Server::with(MemcachedOptions {
         tls: Some(keys.server()),
         ..MemcachedOptions::default()
@@ -226,9 +252,42 @@ fn nobody_else_can_read() {
     assert!(settings.contains("STAT ssl_enabled yes\r\n"), "{settings}");
 }
 
+/// Who reads late gets all, though the server waits for his next request by then: what its socket has no room
+/// for must not stay where it was encrypted. How much room there is nobody knows, so all lengths are tried,
+/// in steps shorter than what rustls keeps (64 KiB).
+#[test]
+fn nothing_of_an_answer_is_kept() {
+    const VALUE_BYTES: usize = 50_000;
+    const MOST_BYTES: usize = 7_000_000;
+    let keys = Keys;
+    let server = Server::with(MemcachedOptions {
+        tls: Some(keys.server()),
+        ..MemcachedOptions::default()
+    });
+    let value = "v".repeat(VALUE_BYTES);
+    let text = format!("set a 0 0 {VALUE_BYTES}\r\n{value}\r\nquit\r\n");
+    assert_eq!(keys.ask(&server, None, &text).unwrap(), "STORED\r\n");
+    let one = format!("VALUE a 0 {VALUE_BYTES}\r\n{value}\r\nEND\r\n");
+    for times in 1..MOST_BYTES / VALUE_BYTES {
+        let mut stream = keys.connect(&server, None);
+        let patience = Some(Duration::from_secs(10));
+        stream.sock.set_read_timeout(patience).unwrap();
+        let text = "get a\r\n".repeat(times);
+        stream.write_all(text.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let mut answers = vec![0; times * one.len()];
+        let all = stream.read_exact(&mut answers);
+        all.unwrap_or_else(|e| panic!("{times} answers: {e}"));
+        assert!(answers == one.repeat(times).as_bytes(), "{times} answers");
+        // And says properly that it is over.
+        stream.write_all(b"quit\r\n").unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+}
+
 #[test]
 fn clients_show_certificates() {
-    let keys = Keys::make();
+    let keys = Keys;
     let tls = TlsFiles {
         authorities: Some(keys.path("authority.pem")),
         ..keys.server()
@@ -249,7 +308,7 @@ fn clients_show_certificates() {
 /// What it can't do it says before it listens.
 #[test]
 fn files_are_read_at_the_start() {
-    let keys = Keys::make();
+    let keys = Keys;
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), options()).unwrap();
     let start = |how: MemcachedOptions| match Memcached::start(&db, how) {
@@ -289,7 +348,7 @@ fn files_are_read_at_the_start() {
     };
     for (how, lacks) in [
         (MemcachedOptions::default(), "does not encrypt"),
-        (with_accounts(&keys.dir), "does not encrypt"),
+        (with_accounts(&dir), "does not encrypt"),
         (with(keys.server()), "asks nobody who he is"),
     ] {
         let told = start(anywhere(how));
@@ -297,22 +356,7 @@ fn files_are_read_at_the_start() {
     }
     let both = MemcachedOptions {
         tls: Some(keys.server()),
-        ..with_accounts(&keys.dir)
+        ..with_accounts(&dir)
     };
     assert_eq!(start(anywhere(both)), "");
-}
-
-/// With a batch of one, each read sees what was committed by then; the answers are the same.
-#[test]
-fn reads_are_batches_of_this_length() {
-    let server = Server::with(MemcachedOptions {
-        read_batch: std::num::NonZeroUsize::new(1),
-        ..MemcachedOptions::default()
-    });
-    let text = "set a 0 0 1\r\n1\r\nget a b a\r\nget a\r\nstats settings\r\n";
-    let told = say(&server, text);
-    let values =
-        "STORED\r\nVALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
-    assert!(told.starts_with(values), "{told}");
-    assert!(told.contains("STAT r_batch_size 1\r\n"), "{told}");
 }

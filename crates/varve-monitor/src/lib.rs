@@ -57,6 +57,8 @@ use varve_listen::{Background, Guard, listen_on};
 use crate::access::Access;
 use crate::server::Shared;
 
+const GUARD: Guard = Guard::Lacks("it does not encrypt", "use a tunnel or a proxy with TLS");
+
 pub use access::token_from_file;
 pub use transactions::{Session, Sessions};
 
@@ -98,11 +100,7 @@ impl Monitor {
     /// or has characters that it may not have; `Io` if the port is taken.
     pub fn start(db: &Database, options: MonitorOptions) -> Result<Monitor> {
         // MON-1.
-        let listened = listen_on(
-            &options.address,
-            "the monitor",
-            Guard::Lacks("does not encrypt"),
-        );
+        let listened = listen_on(&options.address, "the monitor", GUARD);
         let (listener, address) = listened?;
         let has_token = options.token.is_some();
         let access = Access::new(options.token, address.port())?;

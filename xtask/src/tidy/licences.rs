@@ -87,6 +87,12 @@ fn linked<'a>(metadata: &'a Value, mut open: Vec<&'a str>) -> Result<HashSet<&'a
         .iter()
         .filter_map(|node| Some((node["id"].as_str()?, node)))
         .collect();
+    let packages = metadata["packages"].as_array();
+    let packages: HashMap<&str, &Value> = packages
+        .into_iter()
+        .flatten()
+        .filter_map(|package| Some((package["id"].as_str()?, package)))
+        .collect();
     let mut linked = HashSet::new();
     while let Some(id) = open.pop() {
         if !linked.insert(id) {
@@ -98,10 +104,38 @@ fn linked<'a>(metadata: &'a Value, mut open: Vec<&'a str>) -> Result<HashSet<&'a
             // A normal dependency has no kind; others are "dev" and "build".
             let is_normal =
                 kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()));
-            open.extend(dependency["pkg"].as_str().filter(|_| is_normal));
+            let is_there = is_normal && is_on(packages.get(id), nodes.get(id), dependency);
+            open.extend(dependency["pkg"].as_str().filter(|_| is_there));
         }
     }
     Ok(linked)
+}
+
+/// Whether a package has this dependency: one that is optional only if a feature says so. Cargo lists it also
+/// if a feature says what it is to have in case another one says so (`ring?/alloc`).
+fn is_on(package: Option<&&Value>, node: Option<&&Value>, dependency: &Value) -> bool {
+    let (Some(package), Some(node)) = (package, node) else {
+        return true;
+    };
+    let name = dependency["name"].as_str().unwrap_or_default();
+    let declared = package["dependencies"].as_array().into_iter().flatten();
+    let mut optional = declared
+        .filter(|declared| declared["optional"] == true)
+        .filter_map(|declared| declared["rename"].as_str().or(declared["name"].as_str()))
+        .filter(|declared| declared.replace('-', "_") == name);
+    let Some(name) = optional.next() else {
+        return true;
+    };
+    let features = node["features"].as_array().into_iter().flatten();
+    let mut said = features
+        .filter_map(Value::as_str)
+        .filter_map(|feature| package["features"][feature].as_array())
+        .flatten()
+        .filter_map(Value::as_str);
+    said.any(|said| {
+        said.strip_prefix("dep:") == Some(name)
+            || said.split_once('/').is_some_and(|(of, _)| of == name)
+    })
 }
 
 fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
@@ -197,6 +231,22 @@ mod tests {
         };
         assert!(below.contains("below: licence `Apache-2.0` does not fit a GPL-2.0 plugin"));
         assert!(odd.contains("odd: licence `GPL-3.0` does not fit a program"));
+    }
+
+    /// As rustls-webpki lists ring.
+    #[test]
+    fn what_no_feature_asks_for_is_not_linked() {
+        let package = json!({
+            "dependencies": [{"name": "some-ring", "optional": true}, {"name": "always", "optional": false}],
+            "features": {"std": ["some-ring?/std"], "ring": ["dep:some-ring"], "more": ["some-ring/more"]},
+        });
+        let asks = |name: &str, features: &[&str]| {
+            let node = json!({ "features": features });
+            is_on(Some(&&package), Some(&&node), &json!({ "name": name }))
+        };
+        assert!(!asks("some_ring", &["std"]) && !asks("some_ring", &[]));
+        assert!(asks("some_ring", &["std", "ring"]) && asks("some_ring", &["more"]));
+        assert!(asks("always", &[]));
     }
 
     #[test]

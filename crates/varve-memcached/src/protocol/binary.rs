@@ -151,12 +151,13 @@ pub fn parse<'b>(bytes: &'b [u8], now: u32, limits: Limits) -> Step<'b> {
     let Some(value_bytes) = body_bytes.checked_sub(key_bytes + extra_bytes) else {
         return Step::Use(HEAD_BYTES, Ask::Quit(reply.failure(status::UNKNOWN)));
     };
+    let is_for_strangers = known.is_some() && is_for_strangers(operation, body_bytes);
+    if limits.standing == Standing::Unknown && !is_for_strangers {
+        return Step::Use(HEAD_BYTES, Ask::Quit(reply.failure(status::NOT_LET_IN)));
+    }
     if known.is_none() {
         let text = reply.failure(status::UNKNOWN);
         return Step::Use(HEAD_BYTES, Ask::Say(text, body_bytes as u64));
-    }
-    if limits.standing == Standing::Unknown && !is_for_strangers(operation, body_bytes) {
-        return Step::Use(HEAD_BYTES, Ask::Quit(reply.failure(status::NOT_LET_IN)));
     }
     if key_bytes > MOST_KEY_BYTES || !has_form(operation, extra_bytes, key_bytes, value_bytes) {
         return Step::Use(HEAD_BYTES, Ask::Quit(reply.failure(status::INVALID)));
@@ -275,12 +276,12 @@ impl<'b> Packet<'b> {
                 Ask::Say(self.reply.success(0, &[], &[], &[]), 0)
             }
             Operation::ListMechanisms => Ask::Say(self.reply.success(0, &[], &[], login::PLAIN), 0),
-            Operation::Login => match login::plain(self.key, self.value) {
-                Some(login) => Ask::Login(login, super::Reply::Binary(self.reply)),
-                None => Ask::Say(self.reply.failure(status::NOT_LET_IN), 0),
-            },
+            Operation::Login => {
+                let login = login::plain(self.key, self.value);
+                Ask::Login(login, super::Reply::Binary(self.reply))
+            }
             // PLAIN says all at once.
-            Operation::ContinueLogin => Ask::Say(self.reply.failure(status::NOT_LET_IN), 0),
+            Operation::ContinueLogin => Ask::Login(None, super::Reply::Binary(self.reply)),
             Operation::Quit if self.reply.is_quiet => Ask::Quit(Vec::new()),
             Operation::Quit => Ask::Quit(self.reply.success(0, &[], &[], &[])),
         }

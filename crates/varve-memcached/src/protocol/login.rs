@@ -3,7 +3,8 @@
 //! `doc/protocol.txt` describes it.
 //!
 //! - **MC-8** Where clients have to say who they are, one that has not reaches no item, and is told nothing
-//!   but how to say it, the version, and that it failed. It takes no more than `MOST_BYTES` meanwhile.
+//!   but how to say it, the version, and that it failed. It takes no more than `MOST_BYTES` meanwhile, and
+//!   no longer than `LOGIN_TIME`: its place is another's then.
 
 use memchr::memchr;
 
@@ -67,7 +68,7 @@ pub fn parse(bytes: &[u8]) -> Step<'_> {
     let ask = match (value.next(), value.next()) {
         (Some(user), Some(password)) => {
             let reply = Reply::Text(text::Reply::to_login());
-            Ask::Login(Login { user, password }, reply)
+            Ask::Login(Some(Login { user, password }), reply)
         }
         _ => said(NO_PASSWORD),
     };

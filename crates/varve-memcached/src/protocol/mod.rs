@@ -59,8 +59,8 @@ pub enum Step<'b> {
 pub enum Ask<'b> {
     Read(Read<'b>),
     Change(Vec<(Request, Reply)>),
-    /// To be let in.
-    Login(Login<'b>, Reply),
+    /// To be let in. `None`: in a way that nobody understands.
+    Login(Option<Login<'b>>, Reply),
     /// All items go, after so many seconds.
     FlushAll(u32, Reply),
     /// Of a kind, which may be empty.
