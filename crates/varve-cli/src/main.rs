@@ -32,7 +32,7 @@ enum Command {
     /// Plays a load with a forgotten reader in a database of its own, and reports what that cost
     Demo(demo::Args),
     /// Serves a database to clients of memcached, until it is told to end by SIGTERM or Ctrl-C
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Checks every file of a database that nobody has open; changes nothing
     Check {
         /// The database's directory

@@ -105,8 +105,9 @@ pub fn run(data: &[u8]) {
     assert!(panics.is_empty(), "{panics:#?}");
 }
 
-/// Packets of the binary protocol: operation, extras, key, value.
-const PACKETS: [(u8, &[u8], &[u8], &[u8]); 9] = [
+/// Of the binary protocol: operation, extras, key, value.
+type Packet = (u8, &'static [u8], &'static [u8], &'static [u8]);
+const PACKETS: [Packet; 9] = [
     (0x01, &[0; 8], b"a", b"12"),
     (0x0c, b"", b"a", b""),
     (0x05, &[0; 20], b"a", b""),

@@ -1,7 +1,7 @@
 //! Encrypted connections: rustls, with the cryptography of graviola, whose licences fit a plugin under
 //! GPL-2.0 as those of ring and of AWS-LC do not.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
@@ -66,7 +66,7 @@ fn can_encrypt() -> bool {
     has!("aes") && has!("pmull") && has!("neon") && has!("sha2")
 }
 
-fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let list = CertificateDer::pem_file_iter(path).map_err(|e| bad(path, e))?;
     let list: std::result::Result<Vec<_>, _> = list.collect();
     let list = list.map_err(|e| bad(path, e))?;
@@ -76,6 +76,6 @@ fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>> {
     Ok(list)
 }
 
-fn bad(path: &PathBuf, why: impl std::fmt::Display) -> Error {
+fn bad(path: &Path, why: impl std::fmt::Display) -> Error {
     Error::invalid(format!("{}: {why}", path.display()))
 }
