@@ -300,6 +300,8 @@ impl Talk {
             "ms a",
             "incr a",
             "shutdown",
+            "stats reset ",
+            "stats detail ",
         ];
         format!(
             "{}{}\r\n",

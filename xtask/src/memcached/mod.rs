@@ -1,8 +1,10 @@
 //! Clients' view of the memcached server, that of a database of its own and that of MariaDB: libmemcached's
 //! `memccapable`, and random conversations with it and with memcached, which must not tell them apart
-//! (`crates/varve-memcached/tests/beside_memcached.rs`). And what is left when it is killed (`kills`).
+//! (`crates/varve-memcached/tests/beside_memcached.rs`). memcached's own tests, of the former alone
+//! (`own_tests`). And what is left when it is killed (`kills`).
 
 mod kills;
+mod own_tests;
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -39,10 +41,17 @@ pub struct MemcachedArgs {
     /// How often each server is killed under load
     #[arg(long, default_value_t = KILLS)]
     kills: u32,
+    /// Run memcached's own tests, and nothing else
+    #[arg(long)]
+    own_tests: bool,
 }
 
 pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
-    check_both(workspace, &programs(workspace)?, args).map(drop)
+    let programs = programs(workspace)?;
+    match args.own_tests {
+        true => own_tests::check(workspace, &programs).map(drop),
+        false => check_both(workspace, &programs, args).map(drop),
+    }
 }
 
 /// `memccapable`'s tests and ours, or none if the programs can't be had.
@@ -54,6 +63,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
                 seed: None,
                 conversations: CONVERSATIONS,
                 kills: KILLS,
+                own_tests: false,
             };
             count.passed = check_both(workspace, &programs, &args)?;
         }
@@ -67,7 +77,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
 
 /// A database of its own, then MariaDB.
 fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result<u32> {
-    let alone = check(workspace, programs, args, &[])?;
+    let alone = check(workspace, programs, args, &[])? + own_tests::check(workspace, programs)?;
     let prefix = plugin::prefix_for(workspace, &[Engine::Varve])?;
     let dir = workspace.target.join("memcached");
     remove_dir(&dir)?;
