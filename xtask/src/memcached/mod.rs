@@ -1,8 +1,9 @@
 //! Clients' view of the memcached server, that of a database of its own and that of MariaDB: libmemcached's
 //! `memccapable`, and random conversations with it and with memcached, which must not tell them apart
 //! (`crates/varve-memcached/tests/beside_memcached.rs`). memcached's own tests, of the former alone
-//! (`own_tests`). And what is left when it is killed (`kills`).
+//! (`own_tests`). Client libraries (`clients`). And what is left when it is killed (`kills`).
 
+mod clients;
 mod kills;
 mod own_tests;
 
@@ -42,16 +43,21 @@ pub struct MemcachedArgs {
     #[arg(long, default_value_t = KILLS)]
     kills: u32,
     /// Run memcached's own tests, and nothing else
-    #[arg(long)]
+    #[arg(long, conflicts_with = "clients")]
     own_tests: bool,
+    /// Ask by client libraries of other languages, which are fetched, and do nothing else
+    #[arg(long)]
+    clients: bool,
 }
 
 pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
     let programs = programs(workspace)?;
-    match args.own_tests {
-        true => own_tests::check(workspace, &programs).map(drop),
-        false => check_both(workspace, &programs, args).map(drop),
-    }
+    let count = match args {
+        _ if args.own_tests => own_tests::check(workspace, &programs),
+        _ if args.clients => clients::check(workspace, &programs),
+        _ => check_both(workspace, &programs, args),
+    };
+    count.map(drop)
 }
 
 /// `memccapable`'s tests and ours, or none if the programs can't be had.
@@ -64,6 +70,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
                 conversations: CONVERSATIONS,
                 kills: KILLS,
                 own_tests: false,
+                clients: false,
             };
             count.passed = check_both(workspace, &programs, &args)?;
         }
