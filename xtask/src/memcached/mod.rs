@@ -1,7 +1,7 @@
 //! Clients' view of the memcached server, that of a database of its own and that of MariaDB: libmemcached's
 //! `memccapable`, and random conversations with it and with memcached, which must not tell them apart
-//! (`crates/varve-memcached/tests/beside_memcached.rs`). memcached's own tests, of the former alone
-//! (`own_tests`). Client libraries (`clients`). And what is left when it is killed (`kills`).
+//! (`crates/varve-memcached/tests/beside_memcached.rs`). memcached's own tests (`own_tests`). Client
+//! libraries (`clients`). And what is left when it is killed (`kills`).
 
 mod clients;
 mod kills;
@@ -42,7 +42,7 @@ pub struct MemcachedArgs {
     /// How often each server is killed under load
     #[arg(long, default_value_t = KILLS)]
     kills: u32,
-    /// Run memcached's own tests, and nothing else
+    /// Run memcached's own tests against `varve serve`, and nothing else
     #[arg(long, conflicts_with = "clients")]
     own_tests: bool,
     /// Ask by client libraries of other languages, which are fetched, and do nothing else
@@ -91,7 +91,7 @@ fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> R
     DataDir(dir.clone()).initialise(&prefix)?;
     // Nobody else is likely to take it until the server does.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let (port, socket) = (port.to_string(), dir.join("items.sock"));
+    let socket = dir.join("items.sock");
     let options = [
         "--plugin-load-add=ha_varve".to_string(),
         // The database of its own is as quick.
@@ -101,11 +101,12 @@ fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> R
     ];
     let mut server = Server::start(&prefix, DataDir(dir.clone()), None, &options)?;
     let elsewhere = [
-        ("VARVE_MEMCACHED_PORT", port),
+        ("VARVE_MEMCACHED_PORT", port.to_string()),
         ("VARVE_MEMCACHED_SOCKET", socket.display().to_string()),
     ];
     connect(&socket)?;
-    let in_server = check(workspace, programs, args, &elsewhere)?;
+    let in_server = check(workspace, programs, args, &elsewhere)?
+        + own_tests::check_running(workspace, programs, port)?;
     server.stop()?;
     remove_dir(&dir)?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));

@@ -1,4 +1,5 @@
-//! memcached's own test programs, `t/*.t` of its sources, against `varve serve`.
+//! memcached's own test programs, `t/*.t` of its sources, against `varve serve`, and those that need no
+//! server of their own against MariaDB.
 //!
 //! They look for the server in the folder they run in, and find a script there that takes memcached's command
 //! line (`memcached-debug`). Each test has a folder of its own, in which its servers have their databases.
@@ -12,6 +13,8 @@ mod outcome;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -36,13 +39,36 @@ const SCRIPTS: [&str; 2] = ["memcached-debug", "timedrun"];
 /// How long a test may take, and each of its servers.
 const PATIENCE_S: &str = "150";
 /// Tests at the same time: they wait more than they work.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 8;
 /// Those that take longest, so that they begin first.
 const LONGEST: [&str; 4] = [
     "binary.t",
     "00-startup.t",
     "chunked-items.t",
     "item_size_max.t",
+];
+
+/// Tests of the protocol that need no server of their own: one after the other, as they use the same keys.
+const FOR_ANY_SERVER: [&str; 19] = [
+    "binary.t",
+    "binary-get.t",
+    "bogus-commands.t",
+    "cas.t",
+    "flags.t",
+    "getandtouch.t",
+    "incrdecr.t",
+    "issue_104.t",
+    "issue_108.t",
+    "issue_152.t",
+    "issue_192.t",
+    "issue_3.t",
+    "issue_68.t",
+    "issue_70.t",
+    "malicious-commands.t",
+    "metaget.t",
+    "multiversioning.t",
+    "noreply.t",
+    "touch.t",
 ];
 
 /// What the tests are asked otherwise: one that ends where the server keeps what memcached would throw away.
@@ -54,39 +80,25 @@ const AMENDED: [(&str, &str, &str); 1] = [(
 
 /// Runs all tests. Returns how many there are that passed, but for subtests that are listed.
 pub fn check(workspace: &Workspace, programs: &Path) -> Result<u32> {
-    let own = workspace.root.join(FOLDER);
-    let known = Known::read(&fs::read_to_string(own.join(DIFFERENCES))?)?;
-    let dir = workspace.target.join("memcached-own-tests");
-    remove_dir(&dir)?;
-    let tests = Tests {
-        varve: programs_as_tested(workspace)?.join("varve"),
-        own,
-        dir,
-    };
-    let all = tests.copy(&programs.join("sources/t"))?;
+    let tests = Tests::new(workspace, programs, Servers::Own)?;
+    let known = &tests.known;
     for test in known.left_out.iter().chain(known.failing.keys()) {
-        ensure!(all.contains(test), "{DIFFERENCES}: there is no {test}");
+        ensure!(
+            tests.all.contains(test),
+            "{DIFFERENCES}: there is no {test}"
+        );
     }
-    let outcomes = tests.play(all.difference(&known.left_out).cloned().collect())?;
-    let mut surprises = Vec::new();
-    let none = BTreeSet::new();
-    for (test, outcome) in &outcomes {
-        let known = known.failing.get(test).unwrap_or(&none);
-        surprises.extend(outcome.surprises(test, known));
-    }
-    tell(&outcomes, known.left_out.len());
-    ensure!(
-        surprises.is_empty(),
-        "memcached's own tests are not as {DIFFERENCES} has them; what they said is in {}:\n{}",
-        tests.dir.display(),
-        surprises.join("\n")
-    );
-    remove_dir(&tests.dir)?;
-    let skipped = outcomes.values().filter(|outcome| outcome.is_skipped);
-    Ok((outcomes.len() - skipped.count()) as u32)
+    let names = tests.all.difference(&known.left_out).cloned().collect();
+    tests.check(names, AT_ONCE)
 }
 
-fn tell(outcomes: &BTreeMap<String, Outcome>, left_out: usize) {
+/// The same for those tests that need no server of their own, of the one that listens on this port.
+pub fn check_running(workspace: &Workspace, programs: &Path, port: u16) -> Result<u32> {
+    let tests = Tests::new(workspace, programs, Servers::Running(port))?;
+    tests.check(FOR_ANY_SERVER.map(String::from).to_vec(), 1)
+}
+
+fn tell(outcomes: &BTreeMap<String, Outcome>) {
     let count = |is: fn(&Outcome) -> bool| outcomes.values().filter(|o| is(o)).count();
     let skipped = count(|outcome| outcome.is_skipped);
     let broken = count(|outcome| outcome.is_broken);
@@ -95,7 +107,7 @@ fn tell(outcomes: &BTreeMap<String, Outcome>, left_out: usize) {
     let subtests: u32 = outcomes.values().map(|outcome| outcome.passed).sum();
     println!(
         "memcached's own tests: {passed} passed, {in_part} in part, {broken} did not end, {skipped} have skipped \
-         themselves, {left_out} were not run; {subtests} subtests passed"
+         themselves; {subtests} subtests passed"
     );
 }
 
@@ -126,14 +138,62 @@ impl Known {
     }
 }
 
+/// What the tests ask.
+#[derive(Clone, Copy)]
+enum Servers {
+    /// Those that they start.
+    Own,
+    /// The one on a port.
+    Running(u16),
+}
+
 struct Tests {
     varve: PathBuf,
     /// The scripts.
     own: PathBuf,
     dir: PathBuf,
+    servers: Servers,
+    all: BTreeSet<String>,
+    known: Known,
 }
 
 impl Tests {
+    fn new(workspace: &Workspace, programs: &Path, servers: Servers) -> Result<Tests> {
+        let own = workspace.root.join(FOLDER);
+        let dir = workspace.target.join("memcached-own-tests");
+        remove_dir(&dir)?;
+        let mut tests = Tests {
+            varve: programs_as_tested(workspace)?.join("varve"),
+            known: Known::read(&fs::read_to_string(own.join(DIFFERENCES))?)?,
+            own,
+            dir,
+            servers,
+            all: BTreeSet::new(),
+        };
+        tests.all = tests.copy(&programs.join("sources/t"))?;
+        Ok(tests)
+    }
+
+    fn check(&self, names: Vec<String>, at_once: usize) -> Result<u32> {
+        let outcomes = self.play(names, at_once)?;
+        let mut surprises = Vec::new();
+        let none = BTreeSet::new();
+        for (test, outcome) in &outcomes {
+            let known = self.known.failing.get(test).unwrap_or(&none);
+            surprises.extend(outcome.surprises(test, known));
+        }
+        tell(&outcomes);
+        ensure!(
+            surprises.is_empty(),
+            "memcached's own tests are not as {DIFFERENCES} has them; what they said is in {}:\n{}",
+            self.dir.display(),
+            surprises.join("\n")
+        );
+        remove_dir(&self.dir)?;
+        let skipped = outcomes.values().filter(|outcome| outcome.is_skipped);
+        Ok((outcomes.len() - skipped.count()) as u32)
+    }
+
     /// Copies the tests, with what is asked otherwise. Returns their names.
     fn copy(&self, sources: &Path) -> Result<BTreeSet<String>> {
         let copy = self.dir.join("t");
@@ -157,15 +217,15 @@ impl Tests {
         Ok(names)
     }
 
-    /// Runs them, several at a time.
-    fn play(&self, mut names: Vec<String>) -> Result<BTreeMap<String, Outcome>> {
+    /// Runs them, so many at a time.
+    fn play(&self, mut names: Vec<String>, at_once: usize) -> Result<BTreeMap<String, Outcome>> {
         let place = |name: &String| LONGEST.iter().position(|longest| longest == name);
         // The last one is taken first.
         names.sort_by_key(|name| std::cmp::Reverse(place(name).unwrap_or(LONGEST.len())));
         let left = Mutex::new(names);
         let done = Mutex::new(Ok(BTreeMap::new()));
         thread::scope(|scope| {
-            for _ in 0..AT_ONCE {
+            for _ in 0..at_once {
                 scope.spawn(|| {
                     let next = || left.lock().expect("nobody panics").pop();
                     while let Some(name) = next() {
@@ -201,12 +261,29 @@ impl Tests {
             .env("VARVE_DATABASES", &databases)
             .env("VARVE_PATIENCE_S", PATIENCE_S)
             .dir(&dir);
+        let test = match self.servers {
+            Servers::Own => test,
+            Servers::Running(port) => {
+                empty(port)?;
+                test.env("T_MEMD_USE_DAEMON", format!("127.0.0.1:{port}"))
+            }
+        };
         let output = test.into_inner().output().context("timeout, or perl")?;
         write(&dir, &output)?;
         // Nobody has them open any more.
         remove_dir(&databases)?;
         Ok(Outcome::of(&output))
     }
+}
+
+/// Deletes what the test before has left, and forgets what it has counted.
+fn empty(port: u16) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(b"stats reset\r\nflush_all\r\nquit\r\n")?;
+    let mut told = String::new();
+    stream.read_to_string(&mut told)?;
+    ensure!(told == "RESET\r\nOK\r\n", "flush_all: {told}");
+    Ok(())
 }
 
 /// For who wants to know why it failed.
