@@ -305,6 +305,8 @@ impl Talk {
             "ms a",
             "incr a",
             "shutdown",
+            "stats reset ",
+            "stats detail ",
         ];
         format!(
             "{}{}\r\n",

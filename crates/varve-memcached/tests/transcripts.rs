@@ -205,6 +205,19 @@ fn bad_requests_are_answered() {
         ("shutdown\r\n", "ERROR: shutdown not enabled\r\n"),
         ("verbosity\r\n", "ERROR\r\n"),
         ("verbosity 1\r\n", "OK\r\n"),
+        ("stats detail on\r\n", "OK\r\n"),
+        ("stats detail dump x\r\n", "END\r\n"),
+        ("stats detail off\r\n", "OK\r\n"),
+        (
+            "stats detail x\r\n",
+            "CLIENT_ERROR usage: stats detail on|off|dump\r\n",
+        ),
+        (
+            "stats detail\r\n",
+            "CLIENT_ERROR usage: stats detail on|off|dump\r\n",
+        ),
+        ("stats reset x\r\n", "RESET\r\n"),
+        ("stats nonsense\r\n", "ERROR\r\n"),
         ("mn\r\n", "MN\r\n"),
     ]);
 }
@@ -397,6 +410,9 @@ fn the_binary_protocol() {
             key(0x04, "a"),
             key(0x14, "q"),
             key(0x04, "a"),
+            key(0x10, "detail on"),
+            key(0x10, "detail dump"),
+            key(0x10, "detail"),
             plain(0x0a),
         ]),
         [
@@ -419,6 +435,10 @@ fn the_binary_protocol() {
             (0x23, 1, vec![], "b".into(), String::new()),
             told(0x04, 0, ""),
             told(0x04, 1, "Not found"),
+            told(0x10, 0, ""),
+            (0x10, 0, vec![], "detailed".into(), "END\r\n".into()),
+            told(0x10, 0, ""),
+            told(0x10, 1, "Not found"),
             told(0x0a, 0, ""),
         ]
     );

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Unpacks Debian's memcached, its tools, and their libraries, below the folder given. Nothing is installed,
-# and root is not needed.
+# Unpacks Debian's memcached, its tools, their libraries, and the sources of that memcached, which have its
+# tests, below the folder given. Nothing is installed, and root is not needed.
 set -euo pipefail
 . "$(dirname "$0")/../../../mariadb/tools/debian.sh"
 cd "$1"
@@ -10,6 +10,9 @@ cd debs
 apt-get download -qq memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 \
   libevent-2.1-7 libsasl2-2
 for deb in *.deb; do dpkg-deb -x "$deb" ../root; done
+apt-get source -qq --download-only "memcached=$(dpkg-deb --field memcached_*.deb Version)"
+mkdir ../sources
+tar -xf memcached_*.orig.tar.* --strip-components=1 -C ../sources
 cd ..
 rm -r apt debs
 # Programs that look for their libraries there.

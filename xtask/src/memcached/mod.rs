@@ -1,8 +1,11 @@
 //! Clients' view of the memcached server, that of a database of its own and that of MariaDB: libmemcached's
 //! `memccapable`, and random conversations with it and with memcached, which must not tell them apart
-//! (`crates/varve-memcached/tests/beside_memcached.rs`). And what is left when it is killed (`kills`).
+//! (`crates/varve-memcached/tests/beside_memcached.rs`). memcached's own tests (`own_tests`). Client
+//! libraries (`clients`). And what is left when it is killed (`kills`).
 
+mod clients;
 mod kills;
+mod own_tests;
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -39,10 +42,22 @@ pub struct MemcachedArgs {
     /// How often each server is killed under load
     #[arg(long, default_value_t = KILLS)]
     kills: u32,
+    /// Run memcached's own tests against `varve serve`, and nothing else
+    #[arg(long, conflicts_with = "clients")]
+    own_tests: bool,
+    /// Ask by client libraries of other languages, which are fetched, and do nothing else
+    #[arg(long)]
+    clients: bool,
 }
 
 pub fn run(workspace: &Workspace, args: &MemcachedArgs) -> Result<()> {
-    check_both(workspace, &programs(workspace)?, args).map(drop)
+    let programs = programs(workspace)?;
+    let count = match args {
+        _ if args.own_tests => own_tests::check(workspace, &programs),
+        _ if args.clients => clients::check(workspace, &programs),
+        _ => check_both(workspace, &programs, args),
+    };
+    count.map(drop)
 }
 
 /// `memccapable`'s tests and ours, or none if the programs can't be had.
@@ -54,6 +69,8 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
                 seed: None,
                 conversations: CONVERSATIONS,
                 kills: KILLS,
+                own_tests: false,
+                clients: false,
             };
             count.passed = check_both(workspace, &programs, &args)?;
         }
@@ -67,14 +84,14 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
 
 /// A database of its own, then MariaDB.
 fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> Result<u32> {
-    let alone = check(workspace, programs, args, &[])?;
+    let alone = check(workspace, programs, args, &[])? + own_tests::check(workspace, programs)?;
     let prefix = plugin::prefix_for(workspace, &[Engine::Varve])?;
     let dir = workspace.target.join("memcached");
     remove_dir(&dir)?;
     DataDir(dir.clone()).initialise(&prefix)?;
     // Nobody else is likely to take it until the server does.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let (port, socket) = (port.to_string(), dir.join("items.sock"));
+    let socket = dir.join("items.sock");
     let options = [
         "--plugin-load-add=ha_varve".to_string(),
         // The database of its own is as quick.
@@ -84,11 +101,12 @@ fn check_both(workspace: &Workspace, programs: &Path, args: &MemcachedArgs) -> R
     ];
     let mut server = Server::start(&prefix, DataDir(dir.clone()), None, &options)?;
     let elsewhere = [
-        ("VARVE_MEMCACHED_PORT", port),
+        ("VARVE_MEMCACHED_PORT", port.to_string()),
         ("VARVE_MEMCACHED_SOCKET", socket.display().to_string()),
     ];
     connect(&socket)?;
-    let in_server = check(workspace, programs, args, &elsewhere)?;
+    let in_server = check(workspace, programs, args, &elsewhere)?
+        + own_tests::check_running(workspace, programs, port)?;
     server.stop()?;
     remove_dir(&dir)?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));

@@ -267,6 +267,16 @@ impl<'b> Packet<'b> {
                 let reply = super::Reply::Binary(self.reply);
                 Ask::FlushAll(at.saturating_sub(now), reply)
             }
+            // Nothing is counted by the beginnings of keys, whatever is asked for.
+            Operation::Stat if matches!(self.key, b"detail on" | b"detail off") => {
+                Ask::Say(self.reply.success(0, &[], &[], &[]), 0)
+            }
+            Operation::Stat if self.key == b"detail dump" => {
+                let mut out = BytesMut::new();
+                let none = vec![("detailed".into(), "END\r\n".into())];
+                self.reply.stats(Some(none), &mut out);
+                Ask::Say(out.to_vec(), 0)
+            }
             Operation::Stat => {
                 let kind = String::from_utf8_lossy(self.key).into_owned();
                 Ask::Stats(kind, super::Reply::Binary(self.reply))

@@ -453,14 +453,24 @@ fn control<'b>(line: &Line<'b>, command: &[u8], words: &[&[u8]]) -> Step<'b> {
                 None => line.tell(BAD_FORMAT),
             }
         }
-        b"stats" => {
-            let kind = words.join(&b' ');
-            let kind = String::from_utf8_lossy(&kind).into_owned();
-            line.done(Ask::Stats(kind, reply(line, Kind::Control)))
-        }
+        b"stats" => statistics(line, words),
         b"shutdown" => line.say("ERROR: shutdown not enabled\r\n"),
         // A browser that was led here.
         _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => Step::Close,
         _ => line.say(ERROR),
+    }
+}
+
+/// What stands behind the kind means nothing, but for `detail`.
+fn statistics<'b>(line: &Line<'b>, words: &[&[u8]]) -> Step<'b> {
+    match words {
+        // Nothing is counted by the beginnings of keys, whatever is asked for.
+        [b"detail", b"on" | b"off", ..] => line.say("OK\r\n"),
+        [b"detail", b"dump", ..] => line.say("END\r\n"),
+        [b"detail", ..] => line.say("CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+        _ => {
+            let kind = String::from_utf8_lossy(words.first().unwrap_or(&&b""[..]));
+            line.done(Ask::Stats(kind.into_owned(), reply(line, Kind::Control)))
+        }
     }
 }
