@@ -26,6 +26,8 @@ public:
   {
     if (m_connection)
       mysql_close(m_connection);
+    // The performance schema would show the last statement as long as the thread lives.
+    PSI_CALL_set_thread_info(nullptr, 0);
   }
 
   bool execute(const char *statement)

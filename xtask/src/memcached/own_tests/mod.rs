@@ -198,8 +198,9 @@ impl Tests {
     fn copy(&self, sources: &Path) -> Result<BTreeSet<String>> {
         let copy = self.dir.join("t");
         fs::create_dir_all(copy.join("lib"))?;
-        let library = "lib/MemcachedTest.pm";
-        fs::copy(sources.join(library), copy.join(library))?;
+        for needed in ["lib/MemcachedTest.pm", "authfile"] {
+            fs::copy(sources.join(needed), copy.join(needed))?;
+        }
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(sources)? {
             let name = entry?.file_name().into_string();
