@@ -336,6 +336,21 @@ bool Memcached_columns::is_said(const Field *field) const
   return std::any_of(m_places.begin(), m_places.end(), is_it);
 }
 
+// Whether the columns that clients change have other values than in record[1].
+bool Memcached_columns::differ() const
+{
+  const uchar *const before= m_table->record[1];
+  const uint offset= uint(before - m_table->record[0]);
+  for (const auto &place : m_places)
+  {
+    Field *const field= *place.first;
+    if (field->is_null() != field->is_null_in_record(before) ||
+        (!field->is_null() && field->cmp_binary_offset(offset)))
+      return true;
+  }
+  return false;
+}
+
 bool Memcached_columns::complete(Put put)
 {
   m_why.clear();
@@ -352,10 +367,14 @@ bool Memcached_columns::complete(Put put)
     m_table->reset_default_fields();
     for (const auto &place : m_places)
       (*place.first)->set_has_explicit_value();
-    if (!is_new)
+    if (is_new)
+    {
+      if (m_table->update_default_fields(false))
+        return false;
+    }
+    // As UPDATE does it: who sets what is there changes nothing, and no column notes when.
+    else if (differ())
       m_table->evaluate_update_default_function();
-    else if (m_table->update_default_fields(false))
-      return false;
   }
   if (m_table->vfield && m_table->update_virtual_fields(m_table->file, VCOL_UPDATE_FOR_WRITE))
     return false;

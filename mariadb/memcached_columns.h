@@ -60,6 +60,7 @@ private:
   bool fill_value(const char *value, size_t bytes);
   bool fill_number(Field *field, const char *what, ulonglong number);
   bool is_said(const Field *field) const;
+  bool differ() const;
   bool failed(std::string why);
 
   const Container *m_container= nullptr;
