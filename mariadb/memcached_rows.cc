@@ -584,6 +584,9 @@ varve_memcached_code Rows::clear(size_t number, uint32_t before, uint64_t *delet
   Container &container= *m_containers[number];
   std::string from;
   forget_kill();
+  // What is over goes with the primary's changes then.
+  if (before && opt_readonly)
+    return VARVE_MEMCACHED_OK;
   do
   {
     std::vector<std::string> keys;

@@ -825,7 +825,7 @@ typedef struct varve_memcached_store {
                                     enum varve_memcached_find how,
                                     struct varve_memcached_item *out);
   void (*end_reads)(void *session);
-  // The batch waits for so many seconds at most for somebody who has locked a row.
+  // Each find waits for so many seconds at most for somebody who has locked a row.
   enum varve_memcached_code (*begin)(void *session, uint64_t wait_seconds);
   // Changes the row that was looked for last, or makes it. `cas` may become another one.
   enum varve_memcached_code (*put)(void *session, struct varve_memcached_item *item);
@@ -846,7 +846,8 @@ typedef struct varve_memcached_store {
 
 // How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
 typedef struct varve_memcached_options {
-  // An IP address; a loopback address, unless there are a certificate, and accounts or authorities.
+  // An IP address, one of version 6 in brackets; a loopback address, unless there are a certificate, and
+  // accounts or authorities.
   const char *host;
   // 0: it does not listen there, unless the letters say so.
   uint16_t port;

@@ -95,7 +95,7 @@ pub struct varve_memcached_store {
         out: *mut varve_memcached_item,
     ) -> varve_memcached_code,
     pub end_reads: unsafe extern "C" fn(session: *mut c_void),
-    /// The batch waits for so many seconds at most for somebody who has locked a row.
+    /// Each find waits for so many seconds at most for somebody who has locked a row.
     pub begin:
         unsafe extern "C" fn(session: *mut c_void, wait_seconds: u64) -> varve_memcached_code,
     /// Changes the row that was looked for last, or makes it. `cas` may become another one.
@@ -126,7 +126,8 @@ pub struct varve_memcached_store {
 /// How a varve_memcached listens and works. Zeros and null pointers are what the library takes by itself.
 #[repr(C)]
 pub struct varve_memcached_options {
-    /// An IP address; a loopback address, unless there are a certificate, and accounts or authorities.
+    /// An IP address, one of version 6 in brackets; a loopback address, unless there are a certificate, and
+    /// accounts or authorities.
     pub host: *const c_char,
     /// 0: it does not listen there, unless the letters say so.
     pub port: u16,

@@ -5,8 +5,8 @@
 //!   item that was deleted and made again begins with the clock's number. A store may have another cas of its
 //!   own, which says the same of the values in a row.
 //! - **MC-6** A batch in which one request can't be done is done again one by one: none fails for another's
-//!   sake, but by the time that others have waited. All of them wait for locks no longer than two batches do
-//!   (`PATIENCE`), as a thread waits with them.
+//!   sake. Only when those before it have waited for `PATIENCE` together, as a thread waits with them, a
+//!   request that would have to wait is refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ use crate::items::{Durable, Items, Refusal};
 use crate::protocol::Reply;
 use crate::request::{Request, Verb};
 
-/// How long a batch waits for somebody who has locked an item: the clients' own changes are done in a moment,
+/// How long a request waits for somebody who has locked an item: the clients' own changes are done in a moment,
 /// so that is a program which reads and changes rows beside them.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often an item that was not there is found to be there when it is made.

@@ -126,6 +126,7 @@ impl<I: Items> Connection<I> {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let then = self.work(stream).await?;
+        self.shared.tally.counters.take(&mut self.counts);
         if !self.output.is_empty() {
             self.send(stream).await?;
         }
@@ -388,6 +389,13 @@ impl<I: Items> Connection<I> {
             false => self.output.extend_from_slice(&out),
         }
         Ok(())
+    }
+}
+
+impl<I: Items> Drop for Connection<I> {
+    /// What was counted since the last answer counts, too.
+    fn drop(&mut self) {
+        self.shared.tally.counters.take(&mut self.counts);
     }
 }
 

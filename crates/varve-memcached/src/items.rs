@@ -87,7 +87,7 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// Later reads see what was committed meanwhile. Nothing is kept of what was read.
     fn end_reads(&self, session: &mut Self::Session);
 
-    /// The batch waits for somebody who has locked an item for so long at most.
+    /// Each request of the batch waits for somebody who has locked its item for so long at most.
     ///
     /// # Errors
     ///

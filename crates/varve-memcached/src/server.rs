@@ -310,15 +310,17 @@ async fn sweep<I: Items>(time: Duration, shared: Arc<Shared<I>>) {
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first one is at once.
     times.tick().await;
+    let mut told = None;
     loop {
         times.tick().await;
         let swept = shared.delete(Goes::Over(now())).await;
-        if let Err(refusal) = &swept {
-            let why = refusal.told();
+        let failed = swept.as_ref().err().map(Refusal::told);
+        if let Some(why) = failed.as_ref().filter(|_| failed != told) {
             shared
                 .items
                 .warn(&format!("items that are over stay: {why}"));
         }
+        told = failed;
         let mut counts = Counts {
             items_swept: swept.unwrap_or(0),
             ..Counts::default()

@@ -85,6 +85,23 @@ fn strangers_reach_nothing() {
     );
 }
 
+/// A client that is let in as soon as there is a place.
+fn let_in(server: &Server) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        let mut stream = server.connect();
+        let mut answer = [0; 8];
+        let _ = stream.write_all(b"set x 0 0 10\r\nann secret\r\n");
+        if stream.read_exact(&mut answer).is_ok() && answer == *b"STORED\r\n" {
+            return stream;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "there is no place"
+        );
+    }
+}
+
 /// MC-8: whatever a stranger says meanwhile, others get his place.
 #[test]
 fn strangers_have_little_time() {
@@ -110,6 +127,19 @@ fn strangers_have_little_time() {
     assert!(answers.len() <= 11 * REJECTED.len(), "{}", answers.len());
     known.write_all(b"get a\r\n").unwrap();
     known.read_exact(&mut [0; 5]).unwrap();
+    // Both their places are free, once their tasks have ended.
+    let others: Vec<TcpStream> = (0..2).map(|_| let_in(&server)).collect();
+    drop(others);
+    let counts = server.server.as_ref().unwrap().counts();
+    let count = |name| counts.iter().find(|count| count.0 == name).unwrap().1;
+    // The last guess is answered or not.
+    let answered = (answers.len() / REJECTED.len()) as u64;
+    let errors = count("auth_errors");
+    assert!(
+        (answered..=answered + 1).contains(&errors),
+        "{errors} of {answered}"
+    );
+    assert_eq!(count("auth_cmds"), errors + 3);
 }
 
 /// MC-8, binary: SASL's PLAIN.

@@ -119,11 +119,17 @@ fn is_on(package: Option<&&Value>, node: Option<&&Value>, dependency: &Value) ->
     };
     let name = dependency["name"].as_str().unwrap_or_default();
     let declared = package["dependencies"].as_array().into_iter().flatten();
-    let mut optional = declared
-        .filter(|declared| declared["optional"] == true)
-        .filter_map(|declared| declared["rename"].as_str().or(declared["name"].as_str()))
-        .filter(|declared| declared.replace('-', "_") == name);
-    let Some(name) = optional.next() else {
+    let declared: Vec<(&str, bool)> = declared
+        .filter(|declared| declared["kind"].is_null())
+        .filter_map(|declared| {
+            let name = declared["rename"].as_str().or(declared["name"].as_str());
+            Some((name?, declared["optional"] == true))
+        })
+        .filter(|(declared, _)| declared.replace('-', "_") == name)
+        .collect();
+    // It may be declared for several targets.
+    let is_optional = declared.iter().all(|(_, is_optional)| *is_optional);
+    let Some((name, _)) = declared.first().filter(|_| is_optional) else {
         return true;
     };
     let features = node["features"].as_array().into_iter().flatten();
@@ -133,8 +139,8 @@ fn is_on(package: Option<&&Value>, node: Option<&&Value>, dependency: &Value) ->
         .flatten()
         .filter_map(Value::as_str);
     said.any(|said| {
-        said.strip_prefix("dep:") == Some(name)
-            || said.split_once('/').is_some_and(|(of, _)| of == name)
+        said.strip_prefix("dep:") == Some(*name)
+            || said.split_once('/').is_some_and(|(of, _)| of == *name)
     })
 }
 
@@ -237,7 +243,10 @@ mod tests {
     #[test]
     fn what_no_feature_asks_for_is_not_linked() {
         let package = json!({
-            "dependencies": [{"name": "some-ring", "optional": true}, {"name": "always", "optional": false}],
+            "dependencies": [
+                {"name": "some-ring", "optional": true}, {"name": "always", "optional": false},
+                {"name": "twice", "optional": true}, {"name": "twice", "optional": false},
+            ],
             "features": {"std": ["some-ring?/std"], "ring": ["dep:some-ring"], "more": ["some-ring/more"]},
         });
         let asks = |name: &str, features: &[&str]| {
@@ -246,7 +255,7 @@ mod tests {
         };
         assert!(!asks("some_ring", &["std"]) && !asks("some_ring", &[]));
         assert!(asks("some_ring", &["std", "ring"]) && asks("some_ring", &["more"]));
-        assert!(asks("always", &[]));
+        assert!(asks("always", &[]) && asks("twice", &[]));
     }
 
     #[test]

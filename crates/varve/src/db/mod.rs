@@ -277,7 +277,7 @@ impl Database {
         self.inner.core.wake_interrupted();
     }
 
-    /// Tells the database's logger, which is not told the same again and again.
+    /// Tells the database's logger, as the engine itself does.
     #[track_caller]
     pub fn warn(&self, message: &str) {
         self.inner.core.warn(message);

@@ -71,7 +71,7 @@ func main() {
 	say("too large", set("larger", large+large+large))
 	say("after that", get("larger"), get("f"))
 	say("longer key", set(strings.Repeat("k", 251), "x"))
-	say("expires", c.Set(&memcache.Item{Key: "e", Value: []byte("x"), Expiration: 1}), get("e"))
-	time.Sleep(2100 * time.Millisecond)
+	say("expires", c.Set(&memcache.Item{Key: "e", Value: []byte("x"), Expiration: 2}), get("e"))
+	time.Sleep(3100 * time.Millisecond)
 	say("has expired", get("e"))
 }

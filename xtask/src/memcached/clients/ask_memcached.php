@@ -40,8 +40,8 @@ foreach ([false, true] as $binary) {
     say('too large', $c->set('larger', str_repeat($large, 3)), $c->getResultCode(), $c->get('larger'));
     $c->setOption(Memcached::OPT_COMPRESSION, true);
     say('compressed', $c->set('z', str_repeat($large, 3)), $c->get('z') === str_repeat($large, 3));
-    say('expires', $c->set('e', 'x', 1), $c->get('e'));
-    usleep(2100000);
+    say('expires', $c->set('e', 'x', 2), $c->get('e'));
+    usleep(3100000);
     say('has expired', $c->get('e'), $c->getResultCode());
     say('statistics', isset(current($c->getStats())['cmd_get']));
     $c->setOption(Memcached::OPT_NO_BLOCK, true);

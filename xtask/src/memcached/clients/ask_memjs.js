@@ -38,8 +38,8 @@ async function ask() {
     async () => large.equals((await c.get('large')).value));
   await say('too large', () => c.set('larger', Buffer.alloc(3000000, 'x'), {}), () => c.get('larger'));
   await say('unicode', () => c.set('schlüssel', 'wert\u2713', {}), () => c.get('schlüssel'));
-  await say('expires', () => c.set('e', 'x', { expires: 1 }), () => c.get('e'));
-  await new Promise((resolve) => setTimeout(resolve, 2100));
+  await say('expires', () => c.set('e', 'x', { expires: 2 }), () => c.get('e'));
+  await new Promise((resolve) => setTimeout(resolve, 3100));
   await say('has expired', () => c.get('e'));
   const many = [...Array(200).keys()];
   await say('set many', () => Promise.all(many.map((n) => c.set(`m${n}`, `${n}`, {}))));

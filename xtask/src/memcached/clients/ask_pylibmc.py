@@ -46,8 +46,8 @@ def ask(c, binary):
     compressed = large * 3
     say("compressed", lambda: [c.set("z", compressed, min_compress_len=1000), c.get("z") == compressed])
     say("longest key", lambda: [c.set("k" * 249, "x"), c.get("k" * 249)])
-    say("expires", lambda: [c.set("e", "x", time=1), c.get("e")])
-    time.sleep(2.1)
+    say("expires", lambda: [c.set("e", "x", time=2), c.get("e")])
+    time.sleep(3.1)
     say("has expired", lambda: c.get("e"))
     say("statistics", lambda: "cmd_get" in c.get_stats()[0][1])
     keys = [f"m{n}" for n in range(700)]
