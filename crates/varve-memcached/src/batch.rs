@@ -21,8 +21,8 @@ use crate::items::{Durable, Items, Refusal};
 use crate::protocol::Reply;
 use crate::request::{Request, Verb};
 
-/// How long a request waits for somebody who has locked an item: the clients' own changes are done in a moment,
-/// so that is a program which reads and changes rows beside them.
+/// How long a request waits for somebody who has locked an item: the clients' own changes are done in a
+/// moment, so that is a program which reads and changes rows beside them.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often an item that was not there is found to be there when it is made.
 const MOST_ATTEMPTS: u32 = 100;
