@@ -313,6 +313,10 @@ int ha_varve::end_bulk_insert()
     print_error(error, MYF(0));
     error= 0;
   }
+  // CREATE OR REPLACE ... SELECT writes itself to the binary log although it has failed, with the error that
+  // is known by then: replicas expect that one, and stop at any other.
+  else if (error && thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
+    print_error(error, MYF(0));
   if (error)
     my_errno= error;
   return error;
