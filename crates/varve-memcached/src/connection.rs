@@ -126,9 +126,9 @@ impl<I: Items> Connection<I> {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let then = self.work(stream).await?;
-        self.shared.tally.counters.take(&mut self.counts);
-        if !self.output.is_empty() {
-            self.send(stream).await?;
+        match self.output.is_empty() {
+            true => self.shared.tally.counters.take(&mut self.counts),
+            false => self.send(stream).await?,
         }
         if then == Then::Wait {
             match self.receive(stream).await? {

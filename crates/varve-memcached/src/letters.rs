@@ -18,6 +18,7 @@ const TLS_FILES: &str = "-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE";
 const NO_TLS: &str = "-o ssl_… needs -Z";
 
 /// What is said about TLS, before and here.
+#[derive(Default)]
 struct Tls {
     is_on: bool,
     certificate: Option<PathBuf>,
@@ -63,13 +64,7 @@ impl MemcachedOptions {
                         says_none = port == Some(0);
                     }
                     'l' => {
-                        // An IPv6 address stands in brackets beside a port.
-                        let is_bare = value.contains(':') && !value.starts_with('[');
-                        host = if is_bare {
-                            format!("[{value}]")
-                        } else {
-                            value.into()
-                        };
+                        host = beside_a_port(value);
                         says_host = true;
                     }
                     's' => self.socket = Some(value.into()),
@@ -124,33 +119,32 @@ impl MemcachedOptions {
 
 impl Tls {
     fn of(files: Option<TlsFiles>) -> Tls {
-        match files {
-            None => Tls {
-                is_on: false,
-                certificate: None,
-                key: None,
-                authorities: None,
-            },
-            Some(files) => Tls {
-                is_on: true,
-                certificate: Some(files.certificate),
-                key: Some(files.key),
-                authorities: files.authorities,
-            },
-        }
+        files.map_or_else(Tls::default, |files| Tls {
+            is_on: true,
+            certificate: Some(files.certificate),
+            key: Some(files.key),
+            authorities: files.authorities,
+        })
     }
 
     fn files(self) -> std::result::Result<Option<TlsFiles>, &'static str> {
         if !self.is_on {
-            let says_none = self.certificate.is_none() && self.key.is_none();
-            let says_none = says_none && self.authorities.is_none();
-            return says_none.then_some(None).ok_or(NO_TLS);
+            let said = self.certificate.or(self.key).or(self.authorities);
+            return said.map_or(Ok(None), |_| Err(NO_TLS));
         }
         Ok(Some(TlsFiles {
             certificate: self.certificate.ok_or(TLS_FILES)?,
             key: self.key.ok_or(TLS_FILES)?,
             authorities: self.authorities,
         }))
+    }
+}
+
+/// An IPv6 address stands in brackets there.
+fn beside_a_port(host: &str) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]"),
+        false => host.into(),
     }
 }
 

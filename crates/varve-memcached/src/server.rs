@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::accounts::Accounts;
 use crate::batch::Clock;
@@ -166,9 +166,9 @@ impl<I: Items> Shared<I> {
                 ("idle_timeout", seconds(settings.idle_time)),
                 ("cas_enabled", "yes".into()),
                 ("flush_enabled", "yes".into()),
-                ("auth_enabled_sasl", yes_if(settings.accounts.is_some())),
-                ("auth_enabled_ascii", yes_if(settings.accounts.is_some())),
-                ("ssl_enabled", yes_if(settings.tls.is_some())),
+                ("auth_enabled_sasl", yes_if_some(&settings.accounts)),
+                ("auth_enabled_ascii", yes_if_some(&settings.accounts)),
+                ("ssl_enabled", yes_if_some(&settings.tls)),
                 ("binding_protocol", "auto-negotiate".into()),
                 ("w_batch_size", settings.batch.to_string()),
                 (
@@ -205,8 +205,11 @@ impl<I: Items> Shared<I> {
     }
 }
 
-fn yes_if(is_so: bool) -> String {
-    if is_so { "yes".into() } else { "no".into() }
+fn yes_if_some<T>(what: &Option<T>) -> String {
+    match what {
+        Some(_) => "yes".into(),
+        None => "no".into(),
+    }
 }
 
 fn seconds(time: Option<Duration>) -> String {
@@ -249,17 +252,22 @@ async fn accept_tcp<I: Items>(listener: TcpListener, shared: Arc<Shared<I>>) {
         };
         match &shared.settings.tls {
             None => begin(stream, &shared, place),
-            Some(_) => drop(tokio::spawn(encrypt(stream, shared.clone(), place))),
+            Some(tls) => {
+                let agreed = tls.accept(stream);
+                tokio::spawn(encrypt(agreed, shared.clone(), place));
+            }
         }
     }
 }
 
 /// Serves the client once it has agreed on a key.
-async fn encrypt<I: Items>(stream: TcpStream, shared: Arc<Shared<I>>, place: OwnedSemaphorePermit) {
+async fn encrypt<I: Items>(
+    agreed: Accept<TcpStream>,
+    shared: Arc<Shared<I>>,
+    place: OwnedSemaphorePermit,
+) {
     let came = Instant::now();
-    let tls = shared.settings.tls.as_ref().expect("it is there");
-    let stream = timeout(LOGIN_TIME, tls.accept(stream)).await;
-    if let Ok(Ok(stream)) = stream {
+    if let Ok(Ok(stream)) = timeout(LOGIN_TIME, agreed).await {
         serve(stream, shared, came, place).await;
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Server, answers_to, options};
-use varve::{ColumnType, Database, FlushLog, Isolation, Options, TableDef, Value};
+use varve::{ColumnType, Database, FlushLog, Isolation, Options, TableDef, Transaction, Value};
 use varve_memcached::{Memcached, MemcachedOptions};
 
 fn say(server: &Server, text: &str) -> String {
@@ -276,15 +276,23 @@ fn rows_whose_time_is_over_go() {
     assert!(say(&server, "get c\r\n").starts_with("VALUE c"));
 }
 
+/// A program's transaction that has these items locked.
+fn with_locks(db: &Database, keys: &[&str]) -> Transaction {
+    let table = db.table("memcached/items").unwrap();
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    for key in keys {
+        let key = [Value::from(key.as_bytes())];
+        assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
+    }
+    trx
+}
+
 /// A flush waits for whoever has an item locked, and is not answered before that is gone.
 #[test]
 fn a_locked_item_is_flushed_too() {
     let server = Server::start();
     say(&server, "set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
-    let table = server.db.table("memcached/items").unwrap();
-    let mut trx = server.db.begin(Isolation::ReadCommitted);
-    let key = [Value::from(&b"a"[..])];
-    assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
+    let trx = with_locks(&server.db, &["a"]);
     let mut stream = server.connect();
     stream.write_all(b"flush_all\r\n").unwrap();
     let begun = Instant::now();
@@ -303,12 +311,7 @@ fn a_locked_item_is_flushed_too() {
 fn locked_items_hold_up_no_others() {
     let server = Server::start();
     say(&server, "set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
-    let table = server.db.table("memcached/items").unwrap();
-    let mut trx = server.db.begin(Isolation::ReadCommitted);
-    for key in [&b"a"[..], b"b"] {
-        let key = [Value::from(key)];
-        assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
-    }
+    let trx = with_locks(&server.db, &["a", "b"]);
     let begun = Instant::now();
     let batch =
         "append a 0 0 1\r\ny\r\nset c 0 0 1\r\ny\r\nappend b 0 0 1\r\ny\r\nappend a 0 0 1\r\ny\r\n";
@@ -337,10 +340,7 @@ fn a_late_flush_that_fails_is_told() {
     let db = Database::open(dir.path(), options).unwrap();
     let server = Memcached::start(&db, MemcachedOptions::default()).unwrap();
     common::ask(&server, b"set a 0 0 1\r\nx\r\n");
-    let table = db.table("memcached/items").unwrap();
-    let mut trx = db.begin(Isolation::ReadCommitted);
-    let key = [Value::from(&b"a"[..])];
-    assert!(table.get_for_update(&mut trx, &key).unwrap().is_some());
+    let trx = with_locks(&db, &["a"]);
     common::ask(&server, b"flush_all 1\r\n");
     let ours = |text: &String| text.contains("memcached: a flush_all of 1 s ago is not done");
     let wait = |n| {

@@ -28,16 +28,6 @@ struct Session {
     item: Option<Item>,
 }
 
-fn by_ref(item: &Item) -> ItemRef<'_> {
-    ItemRef {
-        flags: item.flags,
-        cas: item.cas,
-        expires: item.expires,
-        marks: item.marks,
-        value: &item.value,
-    }
-}
-
 impl Items for Map {
     type Session = Session;
     type Committed = ();
@@ -54,7 +44,7 @@ impl Items for Map {
         see: impl FnOnce(Option<ItemRef<'_>>) -> R,
     ) -> Result<R, Refusal> {
         session.reads += 1;
-        Ok(see(self.items.lock().unwrap().get(key).map(by_ref)))
+        Ok(see(self.items.lock().unwrap().get(key).map(Item::by_ref)))
     }
 
     fn end_reads(&self, session: &mut Session) {
@@ -74,7 +64,7 @@ impl Items for Map {
     ) -> Result<Option<ItemRef<'s>>, Refusal> {
         session.key = key.to_vec();
         session.item = self.items.lock().unwrap().get(key).cloned();
-        Ok(session.item.as_ref().map(by_ref))
+        Ok(session.item.as_ref().map(Item::by_ref))
     }
 
     fn put(&self, _session: &mut Session, key: &[u8], item: &mut Item) -> Result<(), Refusal> {
