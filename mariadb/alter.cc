@@ -437,8 +437,11 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   // Rows are counted once, in their order: nobody may change them.
   if (needs_rebuild)
     return counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
-  if (how == HA_ALTER_INPLACE_NOT_SUPPORTED || !adds_index(alter))
+  if (how == HA_ALTER_INPLACE_NOT_SUPPORTED)
     return how;
+  // The server waits for others before the first of them would have to be waited for by the engine's locks.
+  if (!adds_index(alter))
+    return HA_ALTER_INPLACE_INSTANT;
   // InnoDB's word for why that is not done at once.
   if (!(alter->handler_flags & ALTER_ADD_UNIQUE_INDEX))
     alter->unsupported_reason= "ADD INDEX";
