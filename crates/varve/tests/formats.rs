@@ -23,7 +23,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 7] = [4, 5, 6, 7, 8, 9, 10];
+const VERSIONS: [u32; 8] = [4, 5, 6, 7, 8, 9, 10, 11];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -317,6 +317,37 @@ fn check_segmented(db: &Database, of: &str) {
     assert_eq!(found, want, "{of}");
 }
 
+/// A table whose entries were frozen when its indexes were built.
+fn make_frozen(db: &Database) {
+    let indexed = definition("b/frozen");
+    let mut plain = indexed.clone();
+    plain.indexes.clear();
+    let table = db.create_table(&plain).unwrap();
+    let mut trx = begin(db);
+    (0..40).for_each(|id| insert(&mut trx, &table, id, id * 3));
+    trx.commit().unwrap();
+    drop(table);
+    db.redefine_table(&indexed).unwrap();
+}
+
+/// Some of its rows go, and others get an entry elsewhere.
+fn thaw(db: &Database) {
+    let table = db.table("b/frozen").unwrap();
+    let mut trx = begin(db);
+    (0..10).for_each(|id| delete(&mut trx, &table, id));
+    (10..20).for_each(|id| update(&mut trx, &table, id, -id));
+    trx.commit().unwrap();
+}
+
+fn frozen_rows(name: &str) -> Vec<(i64, i64)> {
+    match name {
+        "crashed" => (10..40)
+            .map(|id| (id, if id < 20 { -id } else { id * 3 }))
+            .collect(),
+        _ => (0..40).map(|id| (id, id * 3)).collect(),
+    }
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
@@ -329,6 +360,7 @@ fn fill(disk: &SimDisk) {
     db.create_table(&counted).unwrap();
     count(&db, 5);
     make_segmented(&db);
+    make_frozen(&db);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -351,6 +383,7 @@ fn fill(disk: &SimDisk) {
 fn crash(disk: &SimDisk) {
     let db = open(disk).unwrap();
     count(&db, 4);
+    thaw(&db);
     let table = db.table("a/t").unwrap();
     let late = db.create_table(&definition("b/late")).unwrap();
     let mut trx = begin(&db);
@@ -514,7 +547,8 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     let long = (version >= 9).then_some("b/long");
     let counted = (version >= 10).then_some("b/counted");
     let segments = (version >= 10).then_some("b/segments");
-    let others = (counted.into_iter().chain(late).chain(loaded))
+    let frozen = (version >= 11).then_some("b/frozen");
+    let others = (counted.into_iter().chain(frozen).chain(late).chain(loaded))
         .chain(long)
         .chain(["b/other"])
         .chain(segments)
@@ -529,6 +563,13 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
         assert_eq!(next, expected, "{of}: COUNTER-1");
     }
     segments.into_iter().for_each(|_| check_segmented(&db, of));
+    if let Some(frozen) = frozen {
+        assert_eq!(
+            checked_rows(&db, frozen),
+            frozen_rows(name),
+            "{of}: FREEZE-1"
+        );
+    }
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
     }

@@ -67,6 +67,12 @@ fn versions_for_the_wrong_members_are_noticed() {
     at_random(Sabotage::WriterTakenForOld);
 }
 
+/// TXN-6.
+#[test]
+fn entries_that_are_frozen_too_early_are_noticed() {
+    at_random(Sabotage::FrozenTooEarly);
+}
+
 /// STORE-2.
 #[test]
 fn versions_that_go_too_early_are_noticed() {

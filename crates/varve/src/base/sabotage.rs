@@ -90,6 +90,8 @@ pub enum Sabotage {
     IntervalTooShort,
     /// Who drew its id before a view opened is taken to be seen by it.
     WriterTakenForOld,
+    /// Entries lose their TrxId although there are views that don't see it (TXN-6).
+    FrozenTooEarly,
     /// STORE-2: what the oldest member needs is swept.
     SweptTooEarly,
     /// The store is closed while there is a member.

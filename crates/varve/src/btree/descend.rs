@@ -11,7 +11,7 @@ use crate::page::{ChildRef, InnerImage, PageType, SlottedRef, page_type, record_
 use crate::space::AllocPurpose;
 
 use super::leaf::{boundary, boundary_of};
-use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Seek, SharedLeaf, Tree, type_at};
+use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Seek, SharedLeaf, Shorten, Tree, type_at};
 
 /// What a descent aims at.
 #[derive(Clone, Copy)]
@@ -160,6 +160,22 @@ enum Room {
     ToGrow(usize),
     /// A record, unless there is one with its key.
     ToInsert(usize),
+}
+
+/// How a leaf is given room.
+#[derive(Clone, Copy)]
+struct Making<'a> {
+    /// For which pages may be taken.
+    purpose: AllocPurpose,
+    /// Who may be able to do with less.
+    by: Option<&'a dyn Shorten>,
+}
+
+impl Making<'_> {
+    const NORMAL: Making<'static> = Making {
+        purpose: AllocPurpose::Normal,
+        by: None,
+    };
 }
 
 impl Tree {
@@ -327,19 +343,40 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, Room::ToGrow(room), AllocPurpose::Normal, None)
+        self.latch_leaf_for(mtr, key, Room::ToGrow(room), Making::NORMAL, None)
+    }
+
+    /// The same in a leaf whose records may be made shorter.
+    pub fn latch_shortened_leaf(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        room: usize,
+        by: &dyn Shorten,
+    ) -> Result<LeafPos> {
+        let making = Making {
+            purpose: AllocPurpose::Normal,
+            by: Some(by),
+        };
+        self.latch_leaf_for(mtr, key, Room::ToGrow(room), making, None)
     }
 
     /// Like [`Tree::latch_leaf_exclusive`], for an insert that takes `room` bytes (`page::record_cost`). If
-    /// the key is there already the leaf need not have them. Looks at the leaf of the hint first.
+    /// the key is there already the leaf need not have them. Looks at the leaf of the hint first. If `by` can
+    /// make the leaf's records shorter, that is done before it is split.
     pub fn latch_leaf_to_insert(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
         hint: Option<LeafHint>,
+        by: Option<&dyn Shorten>,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, Room::ToInsert(room), AllocPurpose::Normal, hint)
+        let making = Making {
+            purpose: AllocPurpose::Normal,
+            by,
+        };
+        self.latch_leaf_for(mtr, key, Room::ToInsert(room), making, hint)
     }
 
     /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first:
@@ -384,7 +421,11 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, Room::ToGrow(room), AllocPurpose::Cleaning, None)
+        let making = Making {
+            purpose: AllocPurpose::Cleaning,
+            by: None,
+        };
+        self.latch_leaf_for(mtr, key, Room::ToGrow(room), making, None)
     }
 
     #[inline]
@@ -393,7 +434,7 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: Room,
-        purpose: AllocPurpose,
+        making: Making<'_>,
         mut hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
         let (Room::ToGrow(bytes) | Room::ToInsert(bytes)) = room;
@@ -412,7 +453,13 @@ impl Tree {
             }
             mtr.release(h);
             mtr.pause();
-            self.make_room(key, bytes, purpose)?;
+            let is_shorter = match making.by {
+                Some(by) => self.shorten(key, bytes, by)?,
+                None => false,
+            };
+            if !is_shorter {
+                self.make_room(key, bytes, making.purpose)?;
+            }
             mtr.resume()?;
         }
     }

@@ -59,7 +59,8 @@
 //! goes to the other page, and the new record stays with the run. Leaf separators are cut to the shortest
 //! string that separates.
 //!
-//! A leaf in which a record grows first gives records to a neighbour, and one with a run what lies beyond its
+//! A leaf whose records can be made shorter is not split until they are (`shorten`): their owner knows of
+//! bytes that nobody needs any more. A leaf in which a record grows first gives records to a neighbour, and one with a run what lies beyond its
 //! end; in a dense tree, one of the history store, each full leaf does (`shift`).
 //!
 //! # Merging
@@ -98,6 +99,7 @@ mod merge;
 mod plan;
 mod removal;
 mod shift;
+mod shorten;
 mod split;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -120,6 +122,7 @@ pub use free::{AT_END_LOG_BYTES, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};
 pub use load::Loader;
 pub use removal::{LeafVisit, removal_log_bytes};
+pub use shorten::{Cuts, Shorten};
 
 /// Descents that may fail to arrive before one goes by latches.
 const OPTIMISTIC_TRIES: usize = 16;
@@ -151,6 +154,8 @@ pub struct TreeCounters {
     pub merges: AtomicU64,
     /// Leaves that gave records to a neighbour instead of being split.
     pub shifts: AtomicU64,
+    /// Leaves whose records were made shorter instead.
+    pub shortenings: AtomicU64,
     /// Descents that arrived at a page that had changed meanwhile, and started again.
     pub restarts: AtomicU64,
 }

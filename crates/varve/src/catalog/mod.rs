@@ -34,11 +34,12 @@ pub use loose::LooseTree;
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };
-use record::split_entry;
 pub use record::{
-    ClusteredKey, DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord,
-    entry_state, longest_plain, longest_whole,
+    ClusteredKey, DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, FROZEN_AT, FROZEN_CUT, Payload,
+    REVIVED, ROW_AT, RowRecord, entry_state, is_frozen, longest_plain, longest_whole, may_freeze,
+    state_bytes,
 };
+use record::{ClusteredLen, split_entry};
 pub use stamp::BuiltWith;
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_AUTO_INCREMENT, META_PAGE, OpenIndex,

@@ -1,7 +1,12 @@
 //! What stands behind the key in a leaf record.
 //!
 //! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key
-//! in the entry's key, at whose end it stands (docs/format.md).
+//! in the entry's key, at whose end it stands (docs/format.md). The length is left out if all clustered keys
+//! of the table have the same one, and the TrxId once nobody asks for it any more: such an entry is
+//! **frozen**, as PostgreSQL's tuples are. It gets a TrxId again from who delete-marks it.
+//!
+//! - **FREEZE-1** A frozen entry is live, and whoever can come to it sees what its writer did: so it says what
+//!   one with the TrxId 0 does, which is older than everything.
 //!
 //! An entry whose own key and clustered key are together longer than a key of its page may be is a **long
 //! entry**: its key is their beginning and a hash of both, and the rest of the clustered key stands behind
@@ -33,8 +38,17 @@ pub const REVIVED: u8 = 2;
 
 /// Bytes before the row in a clustered record.
 pub const ROW_AT: usize = RowHead::LEN;
-/// Bytes of a secondary entry's payload: flags 1, TrxId 7, clustered key length 2.
-pub const ENTRY_LEN: usize = 10;
+/// The most bytes of a secondary entry's payload, without a rest: flags 1, TrxId 7, clustered key length 2.
+pub const ENTRY_LEN: usize = STATE_LEN + CLUSTERED_LEN;
+/// What delete-marking and un-delete-marking change: flags and TrxId.
+const STATE_LEN: usize = 8;
+const CLUSTERED_LEN: usize = 2;
+/// What a frozen entry has not, behind its flags.
+pub const FROZEN_AT: usize = 1;
+pub const FROZEN_CUT: usize = STATE_LEN - FROZEN_AT;
+
+/// How long the clustered keys in the entries of an index are; `None`: each entry says it.
+pub type ClusteredLen = Option<u16>;
 
 /// A clustered record's payload.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +135,9 @@ pub fn split_entry(
     Ok(n)
 }
 
+/// The bytes of a secondary entry's payload.
+pub type Payload = SmallVec<[u8; 16]>;
+
 /// A secondary entry's payload.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryRecord<'a> {
@@ -181,12 +198,23 @@ impl<'a> EntryRecord<'a> {
         entry
     }
 
-    pub fn decode(payload: &'a [u8]) -> Option<EntryRecord<'a>> {
-        let (head, rest) = payload.split_first_chunk::<ENTRY_LEN>()?;
+    /// `None` if no entry of an index with these clustered keys has so many bytes.
+    #[inline]
+    pub fn decode(payload: &'a [u8], clustered: ClusteredLen) -> Option<EntryRecord<'a>> {
+        let (flags, trx) = entry_state(payload)?;
+        let behind = match payload.len() < STATE_LEN {
+            true => &payload[FROZEN_AT..],
+            false => &payload[STATE_LEN..],
+        };
+        let (clustered_key_len, rest) = match behind.split_first_chunk::<CLUSTERED_LEN>() {
+            Some((len, rest)) => (u16::from_le_bytes(*len), rest),
+            None if behind.is_empty() => (clustered?, behind),
+            None => return None,
+        };
         Some(EntryRecord {
-            flags: head[0],
-            trx: TrxId(get_u56(&head[1..])),
-            clustered_key_len: u16::from_le_bytes([head[8], head[9]]),
+            flags,
+            trx,
+            clustered_key_len,
             rest,
         })
     }
@@ -209,12 +237,31 @@ impl<'a> EntryRecord<'a> {
         self.flags & (DELETED | REVIVED) == 0
     }
 
-    pub fn encode(&self) -> SmallVec<[u8; 16]> {
-        let mut out = SmallVec::new();
-        out.extend_from_slice(&entry_state(self.flags, self.trx));
-        out.extend_from_slice(&self.clustered_key_len.to_le_bytes());
-        out.extend_from_slice(self.rest);
+    /// As it stands in an index with these clustered keys, with its TrxId.
+    pub fn encode(&self, clustered: ClusteredLen) -> Payload {
+        let mut out = Payload::new();
+        out.extend_from_slice(&state_bytes(self.flags, self.trx));
+        self.push_behind(clustered, &mut out);
         out
+    }
+
+    /// The same of one that everybody sees, whose TrxId is not wanted any more (FREEZE-1). Long ones keep
+    /// theirs: there are few.
+    pub fn encode_frozen(&self, clustered: ClusteredLen) -> Payload {
+        if self.is_long() || self.is_deleted() {
+            return self.encode(clustered);
+        }
+        let mut out = Payload::new();
+        out.push(self.flags);
+        self.push_behind(clustered, &mut out);
+        out
+    }
+
+    fn push_behind(&self, clustered: ClusteredLen, out: &mut Payload) {
+        if self.is_long() || clustered != Some(self.clustered_key_len) {
+            out.extend_from_slice(&self.clustered_key_len.to_le_bytes());
+        }
+        out.extend_from_slice(self.rest);
     }
 
     /// The own key and the clustered key of an entry with this key; `None` if the lengths can't be right.
@@ -237,11 +284,35 @@ impl<'a> EntryRecord<'a> {
 }
 
 /// The part of an entry's payload that delete-marking and un-delete-marking change: flags and TrxId.
-pub fn entry_state(flags: u8, trx: TrxId) -> [u8; 8] {
-    let mut out = [0; 8];
+pub fn state_bytes(flags: u8, trx: TrxId) -> [u8; STATE_LEN] {
+    let mut out = [0; STATE_LEN];
     out[0] = flags;
     put_u56(&mut out[1..], trx.0);
     out
+}
+
+/// Flags and writer of an entry with this payload, in whatever index.
+#[inline]
+pub fn entry_state(payload: &[u8]) -> Option<(u8, TrxId)> {
+    let trx = match payload.first_chunk::<STATE_LEN>() {
+        Some(state) => TrxId(get_u56(&state[1..])),
+        None if is_frozen(payload) => TrxId(0),
+        None => return None,
+    };
+    Some((payload[0], trx))
+}
+
+/// An entry with this payload has no TrxId.
+#[inline]
+pub fn is_frozen(payload: &[u8]) -> bool {
+    payload.len() == FROZEN_AT || payload.len() == FROZEN_AT + CLUSTERED_LEN
+}
+
+/// An entry with this payload may be frozen if everybody sees what transactions with ids below `limit` did.
+#[inline]
+pub fn may_freeze(payload: &[u8], limit: TrxId) -> bool {
+    let is_whole = payload.len() == STATE_LEN || payload.len() == ENTRY_LEN;
+    is_whole && entry_state(payload).is_some_and(|(flags, trx)| flags & DELETED == 0 && trx < limit)
 }
 
 #[cfg(test)]
@@ -270,12 +341,53 @@ mod tests {
             trx: TrxId(5),
             ..EntryRecord::new(0, b"PKEY", 4)
         };
-        let bytes = entry.encode();
-        let back = EntryRecord::decode(&bytes).expect("right length");
-        assert_eq!((back.trx, back.is_deleted()), (TrxId(5), false));
-        assert!(back.clustered_key(b"seckeyPKEY").unwrap().is(b"PKEY"));
-        assert!(back.clustered_key(b"abc").is_none());
-        assert!(EntryRecord::decode(&bytes[1..]).is_none());
+        for (clustered, len) in [(None, 10), (Some(3), 10), (Some(4), 8)] {
+            let bytes = entry.encode(clustered);
+            assert_eq!(bytes.len(), len);
+            let back = EntryRecord::decode(&bytes, clustered).expect("right length");
+            assert_eq!((back.trx, back.is_deleted()), (TrxId(5), false));
+            assert!(back.clustered_key(b"seckeyPKEY").unwrap().is(b"PKEY"));
+            assert!(back.clustered_key(b"abc").is_none());
+            assert!(EntryRecord::decode(&bytes[3..], clustered).is_none());
+            assert_eq!(entry_state(&bytes), Some((0, TrxId(5))));
+        }
+        assert!(EntryRecord::decode(&entry.encode(Some(4)), None).is_none());
+    }
+
+    /// FREEZE-1: what is left of a frozen entry says the same, but for who wrote it.
+    #[test]
+    fn frozen_entries_have_no_writer() {
+        let live = EntryRecord {
+            trx: TrxId(5),
+            ..EntryRecord::new(0x1c, b"PKEY", 4)
+        };
+        for (clustered, len) in [(None, 3), (Some(4), 1)] {
+            let mut bytes = live.encode(clustered).to_vec();
+            assert!(may_freeze(&bytes, TrxId(6)) && !may_freeze(&bytes, TrxId(5)));
+            assert!(!is_frozen(&bytes));
+            bytes.drain(FROZEN_AT..FROZEN_AT + FROZEN_CUT);
+            assert_eq!(bytes[..], live.encode_frozen(clustered)[..]);
+            assert!(is_frozen(&bytes) && bytes.len() == len);
+            assert!(!may_freeze(&bytes, TrxId(6)));
+            let back = EntryRecord::decode(&bytes, clustered).expect("right length");
+            assert_eq!((back.trx, back.forms()), (TrxId(0), 0x1c));
+            assert!(back.clustered_key(b"seckeyPKEY").unwrap().is(b"PKEY"));
+            assert_eq!(entry_state(&bytes), Some((0x1c, TrxId(0))));
+        }
+        // What is deleted is removed by who knows its deleter, and long ones are few.
+        let deleted = EntryRecord {
+            flags: DELETED,
+            ..live
+        };
+        let long = EntryRecord {
+            rest: b"rest",
+            ..live
+        };
+        for entry in [deleted, long] {
+            let bytes = entry.encode(None);
+            assert!(!may_freeze(&bytes, TrxId(6)));
+            assert_eq!(entry.encode_frozen(None), bytes);
+        }
     }
 
     /// Own and clustered keys of these lengths, of which as much as this is to count in the order.
@@ -284,8 +396,8 @@ mod tests {
         let mut key = [vec![9; 3], vec![7; own]].concat();
         let split = split_entry(16384, &mut key, 3, &clustered, ordered)?;
         let key = &key[3..];
-        let bytes = EntryRecord::new(0, &clustered, split).encode();
-        let back = EntryRecord::decode(&bytes).expect("long enough");
+        let bytes = EntryRecord::new(0, &clustered, split).encode(None);
+        let back = EntryRecord::decode(&bytes, None).expect("long enough");
         let (own_key, found) = back.keys(key).expect("right lengths");
         assert_eq!(own_key.len(), own);
         assert!(found.is(&clustered) && found.to_vec() == clustered);

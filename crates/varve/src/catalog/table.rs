@@ -16,13 +16,14 @@ use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::row_count::RowCount;
 use crate::catalog::{
-    ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages, longest_plain,
-    longest_whole, split_entry,
+    ChangeTime, ChildColumns, ClusteredLen, EntryRecord, IndexDef, Payload, RowRecord, TableDef,
+    TemporaryPages, longest_plain, longest_whole, split_entry,
 };
 use crate::mtr::{Mtr, MtrEnv, PageHandle, RawRecord};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{
-    Collations, ColumnType, Damage, Datum, Forms, KeyCodec, RowFormat, RowRef, row_id_of,
+    Collations, ColumnType, Damage, Datum, Forms, KeyCodec, ROW_ID_BYTES, RowFormat, RowRef,
+    row_id_of,
 };
 use crate::space::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise, Spaces};
 
@@ -49,7 +50,9 @@ pub struct OpenIndex {
     pub codec: KeyCodec,
     /// That of the table's clustered key, which is at the end of an entry's.
     tail: Arc<KeyCodec>,
-    /// How many parts of that count in the order of entries (TAIL-2).
+    /// How many bytes that has.
+    clustered_len: ClusteredLen,
+    /// How many parts of it count in the order of entries (TAIL-2).
     ordered: usize,
 }
 
@@ -64,6 +67,10 @@ impl OpenIndex {
         collations: &Collations,
     ) -> Result<OpenIndex> {
         let codec = def.key_codec(index, collations)?;
+        let clustered_len = match tail.is_empty() {
+            true => Some(ROW_ID_BYTES),
+            false => tail.constant(),
+        };
         Ok(OpenIndex {
             id: index.id,
             name: index.name.clone(),
@@ -73,8 +80,26 @@ impl OpenIndex {
             tree,
             codec,
             tail,
+            clustered_len: clustered_len.map(|len| len as u16),
             ordered: def.ordered_parts(index),
         })
+    }
+
+    /// The entry of this secondary index with this payload, if it is one.
+    #[inline]
+    pub fn entry<'a>(&self, payload: &'a [u8]) -> Option<EntryRecord<'a>> {
+        EntryRecord::decode(payload, self.clustered_len)
+    }
+
+    /// The payload of an entry of this secondary index.
+    #[inline]
+    pub fn entry_payload(&self, entry: &EntryRecord<'_>) -> Payload {
+        entry.encode(self.clustered_len)
+    }
+
+    /// The same of an entry that everybody sees who comes to it (FREEZE-1).
+    pub fn frozen_payload(&self, entry: &EntryRecord<'_>) -> Payload {
+        entry.encode_frozen(self.clustered_len)
     }
 
     /// The forms of the texts of an entry of this secondary index, as they stand in its flags: `own` is its

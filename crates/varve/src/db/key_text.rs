@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::btree::Seek;
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::row::{DatumBuf, Forms, KeyCodec, RowRef, Value};
 
 /// The values of a key, those of the index and behind them those of the clustered key: numbers, texts in
@@ -32,7 +32,7 @@ pub fn key_text(table: &OpenTable, index: &OpenIndex, key: &[u8]) -> String {
     } else {
         let flags = with_record(index, key, |payload| {
             payload
-                .and_then(EntryRecord::decode)
+                .and_then(|payload| index.entry(payload))
                 .map_or(0, |entry| entry.forms())
         });
         let texts = index.codec.texts() + clustered.codec.texts();

@@ -221,7 +221,7 @@ impl Store {
         encode(members, kind, record, &mut payload);
         let mut mtr = Mtr::begin_in(&self.env, self.space.id(), 0)?;
         let room = record_cost(key.len(), payload.len());
-        let mut at = tree.latch_leaf_to_insert(&mut mtr, &key, room, None)?;
+        let mut at = tree.latch_leaf_to_insert(&mut mtr, &key, room, None, None)?;
         assert!(
             !at.found,
             "STORE-3: two threads copy the version of one key"

@@ -313,6 +313,52 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
+    /// Puts `bytes` in front of what a payload has at `at`.
+    pub(super) fn widen_payload(&mut self, slot: usize, at: usize, bytes: &[u8]) -> Edit {
+        let (_, off, len) = self.locate(slot)?;
+        let from = off + KLEN_SIZE + get_u16(self.page, off) as usize + at;
+        if from > off + len {
+            return Err("bytes beyond the payload");
+        }
+        let longer = [&self.page[off..from], bytes, &self.page[from..off + len]].concat();
+        self.put_longer(slot, &longer)
+    }
+
+    /// Cuts `cut` bytes at `at` out of the payloads of these records, whose number is that of a bit, and
+    /// moves all records together at the heap's high end.
+    pub(super) fn cut_payloads(&mut self, at: usize, cut: usize, cuts: &[u8]) -> Edit {
+        let old = self.page.to_vec();
+        let p = SlottedRef::new(&old);
+        let n = p.n_slots();
+        let is_cut = |slot: usize| cuts.get(slot / 8).is_some_and(|b| b >> (slot % 8) & 1 != 0);
+        if (n..cuts.len() * 8).any(is_cut) {
+            return Err(NO_SLOT);
+        }
+        if (0..n).any(|slot| is_cut(slot) && p.payload(slot).len() < at + cut) {
+            return Err("a cut beyond the payload");
+        }
+        let mut heap = old.len() - p.fence_bytes();
+        for (slot, s) in p.slots().iter().enumerate() {
+            let (off, len) = slot_place(s);
+            let from = off + KLEN_SIZE + get_u16(&old, off) as usize + at;
+            let (head, tail) = match is_cut(slot) {
+                true => (off..from, from + cut..off + len),
+                false => (off..off + len, 0..0),
+            };
+            let len = head.len() + tail.len();
+            heap -= len;
+            let (first, second) = self.page[heap..heap + len].split_at_mut(head.len());
+            first.copy_from_slice(&old[head]);
+            second.copy_from_slice(&old[tail]);
+            let place = p.slots_start() + slot * SLOT_SIZE;
+            put_u16(self.page, place, heap as u16);
+            put_u16(self.page, place + 2, len as u16);
+        }
+        put_u32(self.page, OFF_HEAP_LOW, heap as u32);
+        put_u32(self.page, OFF_GARBAGE, 0);
+        Ok(())
+    }
+
     pub(super) fn set_next(&mut self, next: PageNo) {
         put_u32(self.page, OFF_NEXT, next.0);
     }

@@ -44,6 +44,9 @@ pub const fn record_cost(key_len: usize, payload_len: usize) -> usize {
     SLOT_SIZE + slotted::KLEN_SIZE + key_len + payload_len
 }
 
+/// The least bytes that a record takes.
+pub const MIN_RECORD_COST: usize = record_cost(0, 0);
+
 /// Bytes of a child's page number in an inner page.
 pub const CHILD_BYTES: usize = 4;
 

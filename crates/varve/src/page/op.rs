@@ -50,6 +50,19 @@ pub enum PageOp<'a> {
         off: u16,
         bytes: &'a [u8],
     },
+    /// Puts `bytes` in front of what a payload has at `off`.
+    WidenPayload {
+        slot: u16,
+        off: u16,
+        bytes: &'a [u8],
+    },
+    /// Cuts `cut` bytes at `off` out of the payloads of the records whose bits in `slots` are set, the lowest
+    /// bit of the first byte first.
+    CutPayloads {
+        off: u16,
+        cut: u16,
+        slots: &'a [u8],
+    },
     /// Overwrites body bytes of a page without slots; `off` counts from the page's start.
     Write {
         off: u16,
@@ -116,6 +129,8 @@ const FREE: u8 = 13;
 const IMAGE: u8 = 14;
 const REMOVE_MANY: u8 = 15;
 const APPEND: u8 = 16;
+const WIDEN_PAYLOAD: u8 = 17;
+const CUT_PAYLOADS: u8 = 18;
 
 /// Records in key order, packed: key suffix length u16, payload length u16, suffix, payload. Suffixes are
 /// relative to the prefix of the page that takes them. Always well-formed: made by the builder or checked.
@@ -367,6 +382,16 @@ impl<'a> PageOp<'a> {
                 varint::put(out, off.into());
                 put_bytes(out, bytes);
             }
+            PageOp::WidenPayload { slot, off, bytes } => {
+                put_op(out, WIDEN_PAYLOAD, slot);
+                varint::put(out, off.into());
+                put_bytes(out, bytes);
+            }
+            PageOp::CutPayloads { off, cut, slots } => {
+                put_op(out, CUT_PAYLOADS, off);
+                varint::put(out, cut.into());
+                put_bytes(out, slots);
+            }
             PageOp::Write { off, bytes } => {
                 put_op(out, WRITE, off);
                 put_bytes(out, bytes);
@@ -450,6 +475,16 @@ impl<'a> PageOp<'a> {
                 off: r.short()?,
                 bytes: r.bytes()?,
             },
+            WIDEN_PAYLOAD => PageOp::WidenPayload {
+                slot: r.short()?,
+                off: r.short()?,
+                bytes: r.bytes()?,
+            },
+            CUT_PAYLOADS => PageOp::CutPayloads {
+                off: r.short()?,
+                cut: r.short()?,
+                slots: r.bytes()?,
+            },
             WRITE => PageOp::Write {
                 off: r.short()?,
                 bytes: r.bytes()?,
@@ -515,7 +550,7 @@ impl<'a> PageOp<'a> {
                 r.short()?;
                 r.bytes()?;
             }
-            PATCH_PAYLOAD => {
+            PATCH_PAYLOAD | WIDEN_PAYLOAD | CUT_PAYLOADS => {
                 r.short()?;
                 r.short()?;
                 r.bytes()?;
@@ -591,6 +626,8 @@ impl<'a> PageOp<'a> {
                 | PageOp::UpdateRow { .. }
                 | PageOp::Append { .. }
                 | PageOp::PatchPayload { .. }
+                | PageOp::WidenPayload { .. }
+                | PageOp::CutPayloads { .. }
                 | PageOp::BulkInsert { .. }
         )
     }
@@ -615,6 +652,12 @@ impl<'a> PageOp<'a> {
             PageOp::Append { payload } => slotted(page)?.append(payload),
             PageOp::PatchPayload { slot, off, bytes } => {
                 slotted(page)?.patch_payload(slot as usize, off as usize, bytes)
+            }
+            PageOp::WidenPayload { slot, off, bytes } => {
+                slotted(page)?.widen_payload(slot as usize, off as usize, bytes)
+            }
+            PageOp::CutPayloads { off, cut, slots } => {
+                slotted(page)?.cut_payloads(off as usize, cut as usize, slots)
             }
             PageOp::WriteUser { off, bytes } => slotted(page)?.write_user(off as usize, bytes),
             PageOp::SetNext { next } => {

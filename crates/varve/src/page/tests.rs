@@ -84,6 +84,9 @@ enum Step {
     /// At, cut, bytes.
     Update(prop::sample::Index, u16, u16, Vec<u8>),
     Patch(prop::sample::Index, u16, Vec<u8>),
+    Widen(prop::sample::Index, u16, Vec<u8>),
+    /// At, cut; the slots as in `RemoveMany`.
+    Cut(u16, u16, u64),
 }
 
 fn payload() -> impl Strategy<Value = Vec<u8>> {
@@ -104,6 +107,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(i, at, cut, p)| Step::Update(i, at, cut, p)),
         1 => (any::<prop::sample::Index>(), 0u16..50, vec(any::<u8>(), 0..20))
             .prop_map(|(i, o, b)| Step::Patch(i, o, b)),
+        1 => (any::<prop::sample::Index>(), 0u16..50, vec(any::<u8>(), 0..20))
+            .prop_map(|(i, o, b)| Step::Widen(i, o, b)),
+        1 => (0u16..4, 0u16..8, any::<u64>(), any::<u64>())
+            .prop_map(|(at, cut, a, b)| Step::Cut(at, cut, a & b)),
     ]
 }
 
@@ -151,7 +158,8 @@ impl Pair {
                     self.model.insert(at, (key.clone(), payload.clone()));
                 }
             }
-            Step::Remove(_) | Step::Update(..) | Step::Patch(..) if self.model.is_empty() => {}
+            Step::Remove(_) | Step::Update(..) | Step::Patch(..) | Step::Widen(..)
+                if self.model.is_empty() => {}
             Step::Remove(i) => {
                 let at = i.index(self.model.len());
                 assert!(self.apply(PageOp::Remove { slot: at as u16 }));
@@ -202,6 +210,36 @@ impl Pair {
                 if fits {
                     self.model[at].1[*off as usize..end].copy_from_slice(bytes);
                 }
+            }
+            Step::Widen(i, off, bytes) => {
+                let n = i.index(self.model.len());
+                let (at, free) = (usize::from(*off), self.free());
+                let payload = &mut self.model[n].1;
+                let fits = at <= payload.len() && bytes.len() <= free;
+                if fits {
+                    payload.splice(at..at, bytes.iter().copied());
+                }
+                let (slot, off) = (n as u16, *off);
+                assert_eq!(self.apply(PageOp::WidenPayload { slot, off, bytes }), fits);
+            }
+            Step::Cut(off, cut, bits) => {
+                let n = self.model.len();
+                let is_cut = |slot: usize| bits >> (slot % 64) & 1 == 1;
+                let mut slots = vec![0; n.div_ceil(8)];
+                (0..n)
+                    .filter(|slot| is_cut(*slot))
+                    .for_each(|slot| slots[slot / 8] |= 1 << (slot % 8));
+                let (from, to) = (usize::from(*off), usize::from(off + cut));
+                let mut all = self.model.iter().enumerate();
+                let fits = all.all(|(slot, (_, payload))| !is_cut(slot) || to <= payload.len());
+                let (off, cut, slots) = (*off, *cut, &slots[..]);
+                let last = SlottedRef::new(&self.page).last_insert();
+                assert_eq!(self.apply(PageOp::CutPayloads { off, cut, slots }), fits);
+                assert_eq!(SlottedRef::new(&self.page).last_insert(), last);
+                let mut all = self.model.iter_mut().enumerate();
+                all.by_ref()
+                    .filter(|(slot, _)| fits && is_cut(*slot))
+                    .for_each(|(_, (_, payload))| drop(payload.drain(from..to)));
             }
         }
     }
@@ -309,7 +347,7 @@ proptest! {
     #[test]
     fn any_bytes_as_operations_leave_a_valid_page_or_change_nothing(
         start in any::<[u8; 4]>(),
-        op in 0u8..18,
+        op in 0u8..20,
         small in vec(0u8..12, 0..60),
         wild in vec(any::<u8>(), 0..60),
     ) {
@@ -489,6 +527,14 @@ fn operations_on_records_are_short() {
             12,
         ),
         (PageOp::Remove { slot: 70 }, 2),
+        (
+            PageOp::CutPayloads {
+                off: 1,
+                cut: 7,
+                slots: &[0xff; 70],
+            },
+            74,
+        ),
     ] {
         let mut bytes = Vec::new();
         op.encode(&mut bytes);

@@ -124,6 +124,8 @@ impl Coordinator {
     fn run_batches(&mut self) -> Result<usize> {
         let core = self.core.clone();
         let mut all = Done::default();
+        // Who fills a leaf asks for it, too, but may do so seldom, and it moves in two steps.
+        core.sys.freeze_limit();
         self.throttle.begin_round(Sums::read(&core));
         while !self.stop.load(Ordering::Relaxed) {
             let threads = core.settings.purge().threads as usize;

@@ -201,7 +201,7 @@ impl<'a> Copying<'a> {
                 trx,
                 ..EntryRecord::behind(key, own, diff.middle)
             };
-            let payload = entry.encode();
+            let payload = index.entry_payload(&entry);
             let put = self
                 .store
                 .put(index.id, key, superseder, members, Kind::Record, &payload)?;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, SpaceId};
 use crate::btree::{LeafHint, removal_log_bytes};
-use crate::catalog::{EntryRecord, OpenTable, RowRecord};
+use crate::catalog::{DELETED, OpenTable, RowRecord, entry_state};
 use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
 use crate::undo::UndoKind;
@@ -311,8 +311,8 @@ impl Sweep {
                 RowRecord::decode(payload).map(|r| (r.is_deleted(), r.flags, r.trx, r.roll_ptr))
             }
             // Entries have no roll pointers.
-            false => EntryRecord::decode(payload)
-                .map(|e| (e.is_deleted(), e.flags, e.trx, RollPtr::default())),
+            false => entry_state(payload)
+                .map(|(flags, trx)| (flags & DELETED != 0, flags, trx, RollPtr::default())),
         };
         let Some((true, flags, trx, roll_ptr)) = now else {
             return false;

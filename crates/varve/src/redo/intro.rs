@@ -24,7 +24,7 @@ pub const INTRO_BYTES: usize = 64;
 
 /// The format version that this program writes. docs/format.md says what each one is, and what a new one has
 /// to bring.
-pub const FORMAT_VERSION: u32 = 10;
+pub const FORMAT_VERSION: u32 = 11;
 /// The oldest one that it reads.
 pub const OLDEST_VERSION: u32 = 4;
 
@@ -159,13 +159,13 @@ mod tests {
             (0, b'X', "damaged"),
             (
                 8,
-                11,
-                "format version 11, this program reads versions 4 to 10; it was made by a newer",
+                12,
+                "format version 12, this program reads versions 4 to 11; it was made by a newer",
             ),
             (
                 8,
                 3,
-                "format version 3, this program reads versions 4 to 10; it was made by a program from before",
+                "format version 3, this program reads versions 4 to 11; it was made by a program from before",
             ),
             (11, 1, "newer program"),
             (36, 2, "checksum kind 2"),

@@ -688,7 +688,10 @@ impl PartCodec {
     }
 }
 
-/// The clustered key of a row of a table without a primary key.
+/// Bytes of the clustered key of a table without a primary key.
+pub const ROW_ID_BYTES: usize = 8;
+
+/// Appends the clustered key of a row of a table without a primary key.
 pub fn put_row_id(row_id: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&row_id.to_be_bytes());
 }

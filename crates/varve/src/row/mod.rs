@@ -34,8 +34,8 @@ pub use datum_buf::DatumBuf;
 pub use external::{EXTERNAL_REF_BYTES, ExternalRef, ExternalValues};
 pub use format::{MAX_ROW_BYTES, MAX_SHORT_BYTES, Moved, RowFormat};
 pub use key::{
-    KeyCodec, MAX_KEY_BYTES, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, Readable, put_row_id, row_id_of,
-    successor,
+    KeyCodec, MAX_KEY_BYTES, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, ROW_ID_BYTES, Readable,
+    put_row_id, row_id_of, successor,
 };
 pub use key_fields::KeyField;
 pub use letters::{FORM_BITS, Forms, MOST_FORMS};

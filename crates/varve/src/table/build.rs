@@ -2,9 +2,9 @@
 //! each, whose runs helpers sort while the scan goes on, and the tree is loaded in order.
 //!
 //! The table is read by a view that was opened while nobody could change it, and is changed meanwhile: the
-//! indexes catch up with that afterwards (`catch_up.rs`). An entry gets the TrxId of the row version that it
-//! is made of. When the indexes become the table's, nobody changes it again, so views that see the indexes
-//! see these rows (MVCC-1). Others don't read them (`OpenIndex::created_by`).
+//! indexes catch up with that afterwards (`catch_up.rs`). When the indexes become the table's, nobody changes
+//! it again, so views that see the indexes see these rows (MVCC-1), and others don't read them
+//! (`OpenIndex::created_by`): all entries are frozen (FREEZE-1).
 //!
 //! - **BUILD-1** In a unique index no two entries have the same own key, but for keys with a NULL.
 //!
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, TrxId, threads};
+use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, threads};
 use crate::btree::Loader;
 use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
@@ -275,7 +275,7 @@ fn sort_entries(
         let row = row_for_keys(table, history, &codecs, key, record.row, &mut values)?;
         let row = row.ok_or_else(|| damaged(table, key))?;
         for (index, sorter) in indexes.iter().zip(&mut *sorters) {
-            entry.make(index, &row, key, record.trx)?;
+            entry.make(index, &row, key)?;
             sorter.push(&entry.key, &entry.payload)?;
         }
         n += 1;
@@ -401,27 +401,24 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Makes it that of a row, which `writer` wrote under this clustered key.
+    /// Makes it that of a row with this clustered key.
     pub(super) fn make(
         &mut self,
         index: &OpenIndex,
         row: &RowRef<'_>,
         clustered_key: &[u8],
-        writer: TrxId,
     ) -> Result<()> {
         self.key.clear();
         index.codec.encode_row(row, &mut self.key)?;
         let forms = index.forms(&self.key, clustered_key, |column| row.get(column))?;
         let in_key = index.end_entry_key(&mut self.key, 0, clustered_key)?;
-        let record = EntryRecord {
-            trx: writer,
-            ..EntryRecord::new(forms, clustered_key, in_key)
-        };
+        let record = EntryRecord::new(forms, clustered_key, in_key);
         let mut columns = index.codec.columns();
         let has_null = columns.any(|column| row.get(column).is_none());
         self.payload.clear();
         self.payload.push(u8::from(has_null));
-        self.payload.extend_from_slice(&record.encode());
+        self.payload
+            .extend_from_slice(&index.frozen_payload(&record));
         Ok(())
     }
 
@@ -449,7 +446,7 @@ impl<'a> EntryParts<'a> {
     ) -> Result<EntryParts<'a>> {
         let damaged = || index.damage_at(key, "a sorted entry", "something else");
         let (has_null, record) = payload.split_first().ok_or_else(damaged)?;
-        let keys = EntryRecord::decode(record).and_then(|entry| entry.keys(key));
+        let keys = index.entry(record).and_then(|entry| entry.keys(key));
         let (own, clustered) = keys.ok_or_else(damaged)?;
         Ok(EntryParts {
             record,

@@ -13,8 +13,8 @@
 //! Entries of unique indexes are inserted by themselves: the check of each one holds its stripe (unique.rs).
 
 use crate::base::{Result, RollPtr, RowHead, TrxId};
-use crate::btree::LeafHint;
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state};
+use crate::btree::{LeafHint, Shorten};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, state_bytes};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::record_cost;
@@ -22,7 +22,7 @@ use crate::row::{Datum, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::UndoKind;
 
-use super::entry::insert_entry;
+use super::entry::{Freezer, insert_entry};
 use super::external::{row_limit, store_row};
 use super::undo::{RecordChange, append_undo, encode_undo, write_undo};
 use super::write::{MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_row, whole};
@@ -272,7 +272,10 @@ impl Batch<'_> {
         let room = record_cost(key.len(), payload.len());
         let tree = &self.index.tree;
         let hint = next.look(self, first)?;
-        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint)?;
+        let core = trx.core().clone();
+        let freezer = Freezer(&core);
+        let by = (!kind.is_row()).then_some(&freezer as &dyn Shorten);
+        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by)?;
         if pos.found || self.is_in_the_way(trx, key) {
             return Ok(0);
         }
@@ -335,7 +338,7 @@ impl Batch<'_> {
             payload.resize(ROW_AT, 0);
             return is_short && table.format.encode(values, payload).is_ok();
         }
-        payload.extend_from_slice(&self.keys.entry(n).encode());
+        payload.extend_from_slice(&self.index.entry_payload(&self.keys.entry(n)));
         true
     }
 
@@ -351,7 +354,7 @@ impl Batch<'_> {
                 payload[..ROW_AT].copy_from_slice(&head.to_bytes());
             }
             false => {
-                let state = entry_state(payload[0], id);
+                let state = state_bytes(payload[0], id);
                 payload[..state.len()].copy_from_slice(&state);
             }
         }

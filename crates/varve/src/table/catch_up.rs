@@ -104,13 +104,12 @@ impl Entry {
         index: &OpenIndex,
         row: Option<&RowRef<'_>>,
         clustered_key: &[u8],
-        writer: Option<TrxId>,
     ) -> Result<bool> {
         self.key.clear();
-        let Some((row, writer)) = row.zip(writer) else {
+        let Some(row) = row else {
             return Ok(false);
         };
-        self.make(index, row, clustered_key, writer)?;
+        self.make(index, row, clustered_key)?;
         Ok(true)
     }
 }
@@ -196,8 +195,8 @@ impl Round<'_> {
             let new = is.map(|_| new.row(now, table, &codecs, key));
             let (old, new) = (old.transpose()?, new.transpose()?);
             for (index, sorter) in indexes.iter().zip(&mut sorters) {
-                let has_gone = gone.make_of(index, old.as_ref(), key, was)?;
-                let has_come = came.make_of(index, new.as_ref(), key, is)?;
+                let has_gone = gone.make_of(index, old.as_ref(), key)?;
+                let has_come = came.make_of(index, new.as_ref(), key)?;
                 // Flags: texts of the same weights may have other forms.
                 if gone.key == came.key && gone.flags() == came.flags() {
                     continue;
@@ -248,7 +247,7 @@ fn insert(table: &OpenTable, index: &OpenIndex, key: &[u8], record: &[u8]) -> Re
     let tree = &index.tree;
     let mut mtr = Mtr::begin_in(table.mtr_env(), index.space(), MAX_MTR)?;
     let room = record_cost(key.len(), record.len());
-    let mut at = tree.latch_leaf_to_insert(&mut mtr, key, room, None)?;
+    let mut at = tree.latch_leaf_to_insert(&mut mtr, key, room, None, None)?;
     if at.found {
         drop(mtr);
         return Err(index.damage_at(key, "CATCH-1", "an entry that was to be inserted"));

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use crate::base::{Error, GoingOn, Meter, PageId, PageNo, Phase, Result, SYSTEM_SPACE};
 use crate::btree::TreeReport;
 use crate::catalog::{
-    ChainWalk, CopyReader, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord,
-    TableDef, Tables, TemporaryPages, copy_page, first_copy,
+    ChainWalk, CopyReader, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord, TableDef, Tables,
+    TemporaryPages, copy_page, first_copy,
 };
 use crate::lock::TableMode;
 use crate::page::PageType;
@@ -471,7 +471,7 @@ impl EntryBuffers {
         let forms = index.forms(&self.key, pk, |column| row.get(column))?;
         index.end_entry_key(&mut self.key, 0, pk)?;
         let found = read_leaf(index, &self.key, &mut self.payload)?;
-        let wrong = match found.then(|| EntryRecord::decode(&self.payload)) {
+        let wrong = match found.then(|| index.entry(&self.payload)) {
             None => "has no entry",
             Some(None) => "has an entry of a wrong length",
             Some(Some(e)) if e.is_deleted() => "has a deleted entry",
@@ -495,7 +495,7 @@ impl EntryBuffers {
 fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()> {
     let (mut live, mut sum) = (0u64, 0u64);
     let tree = index.tree.check(&mut |key, payload| {
-        if let Some(entry) = EntryRecord::decode(payload).filter(|e| !e.is_deleted()) {
+        if let Some(entry) = index.entry(payload).filter(|e| !e.is_deleted()) {
             live += 1;
             let row = entry.clustered_key(key);
             let row = row.map(|row| row.in_key().map_or_else(|| share(&row.to_vec()), share));

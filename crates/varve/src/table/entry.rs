@@ -1,18 +1,36 @@
 //! Changes of secondary entries, each in one mini-transaction together with its undo record (UNDO-1). When
 //! they are made, and in which order, is said in `write` (SEC-1, SEC-2, GAP-1).
 
-use crate::base::{Error, Result, RollPtr};
-use crate::catalog::{DELETED, ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, REVIVED, entry_state};
+use crate::base::{Error, Result, RollPtr, Sabotage};
+use crate::btree::{Cuts, Shorten};
+use crate::catalog::{
+    DELETED, ENTRY_LEN, EntryRecord, FROZEN_AT, FROZEN_CUT, OpenIndex, OpenTable, REVIVED,
+    is_frozen, may_freeze, state_bytes,
+};
 use crate::mtr::Mtr;
-use crate::page::{PageOp, record_cost};
+use crate::page::{PageOp, SlottedRef, record_cost};
 use crate::row::{Datum, RowRef};
-use crate::txn::Transaction;
+use crate::txn::{Core, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind};
 
 use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
 use super::version::read_leaf;
 use super::write::{MAX_MTR, OnDuplicate};
+
+/// Freezes the entries of a leaf that is full (FREEZE-1).
+pub(super) struct Freezer<'a>(pub &'a Core);
+
+impl Shorten for Freezer<'_> {
+    fn cuts(&self, leaf: SlottedRef<'_>) -> Cuts {
+        let limit = match self.0.log.is_sabotaged(Sabotage::FrozenTooEarly) {
+            true => self.0.sys.finished_below(),
+            false => self.0.sys.freeze_limit(),
+        };
+        let is_cut = |payload: &[u8]| may_freeze(payload, limit);
+        Cuts::of(leaf, FROZEN_AT, FROZEN_CUT, is_cut)
+    }
+}
 
 /// After so many the entry that is in the way is damage.
 const MOST_TRIES: u32 = 1000;
@@ -78,7 +96,10 @@ fn put_entry(
         let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-        let mut pos = index.tree.latch_leaf_to_insert(&mut mtr, key, room, None)?;
+        let core = trx.core().clone();
+        let by = Some(&Freezer(&core) as &dyn Shorten);
+        let tree = &index.tree;
+        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, None, by)?;
         if pos.found {
             drop(mtr);
             let forms = Some(entry.forms());
@@ -94,7 +115,7 @@ fn put_entry(
             .undo_mut()
             .latch(&mut mtr, table.id(), UndoKind::EntryInsert)?;
         let entry = EntryRecord { trx: id, ..entry };
-        pos.insert(&mut mtr, key, &entry.encode());
+        pos.insert(&mut mtr, key, &index.entry_payload(&entry));
         append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryInsert);
         mtr.commit();
         return Ok(Set::Done);
@@ -112,12 +133,14 @@ fn set_entry(
     forms: Option<u8>,
 ) -> Result<Set> {
     let unmark = kind == UndoKind::EntryUnmark;
+    let core = trx.core().clone();
     let mut payload = Vec::new();
     loop {
         if !read_leaf(index, key, &mut payload)? {
             return Ok(Set::Absent);
         }
-        let old = EntryRecord::decode(&payload)
+        let old = index
+            .entry(&payload)
             .ok_or_else(|| index.damage_at(key, "an entry", format!("{} bytes", payload.len())))?;
         if old.is_deleted() != unmark {
             let (expected, found) = match unmark {
@@ -146,7 +169,12 @@ fn set_entry(
         };
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-        let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
+        let room = match is_frozen(&payload) {
+            true => FROZEN_CUT,
+            false => 0,
+        };
+        let by = Freezer(&core);
+        let pos = index.tree.latch_shortened_leaf(&mut mtr, key, room, &by)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
             // Purge removed it meanwhile.
             continue;
@@ -157,12 +185,17 @@ fn set_entry(
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
         let flags = if unmark { REVIVED } else { DELETED };
         let flags = flags | forms.unwrap_or(old.forms());
+        if is_frozen(&payload) {
+            let bytes = &[0; FROZEN_CUT];
+            let (slot, off) = (pos.slot, FROZEN_AT as u16);
+            mtr.op(pos.h, PageOp::WidenPayload { slot, off, bytes });
+        }
         mtr.op(
             pos.h,
             PageOp::PatchPayload {
                 slot: pos.slot,
                 off: 0,
-                bytes: &entry_state(flags, id),
+                bytes: &state_bytes(flags, id),
             },
         );
         append_undo(trx, &mut mtr, undo_page, table.id(), kind);

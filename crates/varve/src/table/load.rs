@@ -415,8 +415,13 @@ impl TableLoad {
             trx: self.chains.writer,
             ..EntryRecord::new(forms, &self.key, in_key)
         };
+        let payload = match self.place {
+            // LOAD-1.
+            Place::Aside => index.frozen_payload(&record),
+            Place::InTransaction { .. } => index.entry_payload(&record),
+        };
         let sorted = SortedEntry {
-            record: &record.encode(),
+            record: &payload,
             number: self.n,
             may_repeat: !index.unique || index.codec.has_null(values),
         };
@@ -686,7 +691,7 @@ fn load_entries(
         let damaged = || index.damage_at(key, "a sorted entry", "something else");
         let entry = SortedEntry::decode(payload).ok_or_else(damaged)?;
         if !entry.may_repeat {
-            let record = EntryRecord::decode(entry.record).ok_or_else(damaged)?;
+            let record = index.entry(entry.record).ok_or_else(damaged)?;
             let (own, clustered) = record.keys(key).ok_or_else(damaged)?;
             same.see(own, clustered, entry.number);
         }

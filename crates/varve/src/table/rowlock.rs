@@ -155,7 +155,7 @@ pub fn entry_of<'a>(
     key: &'a [u8],
     payload: &'a [u8],
 ) -> Result<(EntryRecord<'a>, ClusteredKey<'a>)> {
-    let entry = EntryRecord::decode(payload);
+    let entry = index.entry(payload);
     let found = entry.and_then(|e| Some((e, e.clustered_key(key)?)));
     found.ok_or_else(|| {
         let found = format!("{} bytes behind a key of {}", payload.len(), key.len());

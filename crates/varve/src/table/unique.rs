@@ -11,7 +11,7 @@
 
 use crate::base::{Error, PageId, Result, TrxId};
 use crate::btree::Seek;
-use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
+use crate::catalog::{ClusteredKey, DELETED, EntryRecord, OpenIndex, OpenTable, entry_state};
 use crate::lock::Mode;
 use crate::txn::Transaction;
 
@@ -55,7 +55,7 @@ impl Conflict {
             return Ok(false);
         }
         let found = read_leaf(index, &self.key, &mut payload)?;
-        Ok(found && EntryRecord::decode(&payload).is_some_and(|e| !e.is_deleted()))
+        Ok(found && entry_state(&payload).is_some_and(|(flags, _)| flags & DELETED == 0))
     }
 }
 

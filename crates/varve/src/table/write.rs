@@ -260,7 +260,9 @@ pub(super) fn insert_clustered(
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let hint = trx.run.take().filter(|(of, _)| *of == index.id);
         let hint = hint.map(|(_, leaf)| leaf);
-        let mut pos = index.tree.latch_leaf_to_insert(&mut mtr, key, room, hint)?;
+        let mut pos = index
+            .tree
+            .latch_leaf_to_insert(&mut mtr, key, room, hint, None)?;
         if pos.found {
             drop(mtr);
             if unmark_row(trx, table, values, key, row, on_duplicate)? {

@@ -21,7 +21,7 @@ use crate::base::{
     StopPoint, TableId,
 };
 use crate::btree::LeafPos;
-use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state};
+use crate::catalog::{OpenIndex, OpenTable, RowRecord, entry_state, state_bytes};
 use crate::lock::Need;
 use crate::mtr::Mtr;
 use crate::page::PageOp;
@@ -340,7 +340,7 @@ fn remove(
     let payload = pos.payload(&mtr);
     let writer = match record.kind.is_row() {
         true => RowRecord::decode(payload).map(|row| row.trx),
-        false => EntryRecord::decode(payload).map(|entry| entry.trx),
+        false => entry_state(payload).map(|(_, trx)| trx),
     };
     if writer != Some(record.trx) {
         let expected = format!("a record that transaction {} inserted", record.trx);
@@ -400,8 +400,7 @@ fn unload(
     let going_on = course.going_on;
     if !course.unloaded.contains(&table.id()) {
         for index in &table.secondary {
-            let is_own =
-                |payload: &[u8]| EntryRecord::decode(payload).map(|entry| entry.trx) == writer;
+            let is_own = |payload: &[u8]| entry_state(payload).map(|(_, trx)| trx) == writer;
             index.tree.drain_some(is_own, |_, _| going_on())?;
         }
         let is_own = |payload: &[u8]| RowRecord::decode(payload).map(|row| row.trx) == writer;
@@ -435,14 +434,14 @@ fn restore_entry(
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
     let pos = find(&mut mtr, index, record.key, 0)?;
     let payload = pos.payload(&mtr);
-    if EntryRecord::decode(payload).is_none_or(|now| now.trx != record.trx) {
+    if entry_state(payload).is_none_or(|(_, trx)| trx != record.trx) {
         let found = format!("another one of {} bytes", payload.len());
-        let expected = format!("an entry of {ENTRY_LEN} bytes written by {}", record.trx);
+        let expected = format!("an entry written by {}", record.trx);
         return Err(index.damage_on(mtr.page_id(pos.h), &expected, found));
     }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
-    let state = entry_state(previous.flags, previous.trx);
+    let state = state_bytes(previous.flags, previous.trx);
     mtr.op(
         pos.h,
         PageOp::PatchPayload {

@@ -7,6 +7,8 @@
 //!   see or wait for another has a larger one.
 //! - **TXN-3** `purge_limit` never returns more than the number of any view, open or to come, that is no
 //!   member of the history store, nor more than a number whose transaction is not COMMITTED yet.
+//! - **TXN-6** Each id below what `freeze_limit` returns is finished, and every view, open or to come, members
+//!   of the history store, too, sees what it committed.
 //! - **TXN-4** Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
 //!   that thread changes its state.
 //! - **TXN-5** A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody
@@ -157,6 +159,16 @@ pub struct TxnSys {
     id_limit: IdLimit,
     /// The largest limit that `purge_limit_past` returned.
     purge_limit: AtomicU64,
+    freezing: Mutex<Freezing>,
+}
+
+/// How far TXN-6 holds, and what is waited for so that it holds further.
+#[derive(Default)]
+struct Freezing {
+    limit: u64,
+    /// Ids below were finished when the counter stood at `since`, so their numbers are below that.
+    next_limit: u64,
+    since: u64,
 }
 
 impl TxnSys {
@@ -186,6 +198,7 @@ impl TxnSys {
             upkeep: Mutex::new(Upkeep::default()),
             id_limit: IdLimit::new(first, log),
             purge_limit: AtomicU64::new(0),
+            freezing: Mutex::new(Freezing::default()),
             ids,
         }
     }
@@ -359,6 +372,29 @@ impl TxnSys {
         TrxNo(limit.max(before))
     }
 
+    /// The id below which nobody asks any more who has written something (TXN-6). Views hold it back until
+    /// they close, and so do unfinished transactions.
+    ///
+    /// It moves in two steps. First the ids that are finished are noted, and how far the counter is then. Once
+    /// no open view has a smaller number than that, all of them see those ids, whose numbers were drawn
+    /// before; and so will views to come, which draw larger ones (the gate: a view that this walk overlooks).
+    pub fn freeze_limit(&self) -> TrxId {
+        let ids = &self.ids;
+        let mut freezing = self.freezing.lock();
+        let now = ids.next.load(Ordering::Acquire);
+        ids.gate.raise_limit(now);
+        let oldest = self.slots.open().map(|(_, c, _)| c).min();
+        if oldest.is_none_or(|oldest| freezing.since <= oldest) {
+            freezing.limit = freezing.next_limit;
+            // In this order: what is below `low` is finished, or has been in the map since before (TXN-1).
+            let low = ids.low.load(Ordering::Acquire);
+            let (first_straggler, _) = ids.stragglers.bounds();
+            freezing.next_limit = low.min(first_straggler);
+            freezing.since = ids.next.load(Ordering::Acquire);
+        }
+        TrxId(freezing.limit)
+    }
+
     /// Where among `members`, which are in order, those begin that see what `writer` wrote, who has
     /// committed; the end, if none does. Members that have closed meanwhile may be on either side.
     pub fn first_that_sees(&self, members: &[Member], writer: TrxId) -> usize {
@@ -375,6 +411,11 @@ impl TxnSys {
         // Its number is forgotten: those that do not see it have it on their lists.
         let first = members.iter().position(|m| m.sees(writer) == Some(true));
         first.unwrap_or(members.len())
+    }
+
+    /// The id below which all but stragglers are finished.
+    pub fn finished_below(&self) -> TrxId {
+        TrxId(self.ids.low.load(Ordering::Acquire))
     }
 
     /// The next id or number to be drawn.

@@ -326,6 +326,46 @@ fn the_purge_limit_stops_at_views_and_at_commits_under_way() {
 }
 
 /// LIMIT-1 and LIMIT-2, and that a statement fails, not the commit, when the limit can't be logged.
+/// TXN-6: the freeze limit stops at views, members too, and at transactions that go on.
+#[test]
+fn nothing_is_frozen_that_somebody_may_ask_about() {
+    let sys = tiny(100);
+    // One call notes how far things are, the next one says so.
+    let limit = || {
+        sys.freeze_limit();
+        sys.freeze_limit()
+    };
+    assert_eq!(limit(), TrxId(100));
+    let first = sys.assign_id().unwrap();
+    assert_eq!(limit(), first, "it is not finished");
+    let view = sys.open_view(None);
+    commit(&sys, first);
+    pass(&sys, 30);
+    assert_eq!((limit(), view.sees(first)), (first, Visibility::Invisible));
+    sys.purge_limit_past(|_| true, &mut Vec::new());
+    assert!(view.is_member());
+    assert_eq!(limit(), first, "a member asks as well");
+    drop(view);
+    assert_eq!(limit().0, sys.next_id());
+    // It leaves the ring while it goes on, and a view that does not see it stays.
+    let straggler = sys.assign_id().unwrap();
+    pass(&sys, 1000);
+    assert_eq!(limit(), straggler);
+    let view = sys.open_view(None);
+    commit(&sys, straggler);
+    pass(&sys, 1000);
+    assert_eq!(limit(), straggler);
+    assert_eq!(view.sees(straggler), Visibility::Invisible);
+    drop(view);
+    assert_eq!(limit().0, sys.next_id());
+    let sys = tiny(1 << 20);
+    sys.adopt(TrxId(77), IdState::Prepared).unwrap();
+    assert_eq!(
+        (sys.freeze_limit(), sys.freeze_limit()),
+        (TrxId(0), TrxId(77))
+    );
+}
+
 #[test]
 fn ids_stay_below_the_logged_limit() {
     let log = Log::default();
@@ -387,6 +427,7 @@ struct Stress {
     /// How each id ended: its number, or the counter before its rollback was reported.
     ends: Mutex<HashMap<u64, End>>,
     purge_limit: AtomicU64,
+    freeze_limit: AtomicU64,
     /// How many ids views have been asked about first.
     asked: AtomicU64,
     /// In the stead of members.
@@ -513,11 +554,14 @@ fn ask(s: &Stress, rng: &mut SmallRng, view: &ReadView, answers: &mut Answers) {
         s.sys.wait_settled(id, || Ok(())).unwrap();
         answer = view.sees(id);
     }
+    let end = s.ends.lock().get(&id.0).copied();
+    if id.0 < s.freeze_limit.load(Ordering::SeqCst) {
+        assert!(!s.sys.is_unfinished(id), "TXN-6: {id:?} goes on");
+        let is_seen = answer == Visibility::Visible || !matches!(end, Some(End::Committed(_)));
+        assert!(is_seen, "TXN-6: {view:?} does not see {id:?}");
+    }
     // VIEW-1; an id rolled back before the view opened is never met, and may be answered either way.
-    let aborted_before = matches!(
-        s.ends.lock().get(&id.0),
-        Some(End::Aborted { at_least }) if *at_least <= answers.c
-    );
+    let aborted_before = matches!(end, Some(End::Aborted { at_least }) if at_least <= answers.c);
     if let Some(before) = answers.said.insert(id.0, answer) {
         assert!(
             before == answer || aborted_before,
@@ -537,6 +581,8 @@ fn purge(s: &Stress, rng: &mut SmallRng) {
         members.iter().for_each(|member| ask_for(s, rng, member));
         let before = s.purge_limit.fetch_max(limit.0, Ordering::SeqCst);
         assert!(before <= limit.0, "the purge limit fell");
+        s.freeze_limit
+            .fetch_max(s.sys.freeze_limit().0, Ordering::SeqCst);
         // TXN-3: what is unfinished now will get, or has, a number that is not below the limit.
         for (id, state) in s.sys.unfinished() {
             if let IdState::Committing { floor } = state
@@ -582,6 +628,7 @@ fn stress(seed: u64, shape: Shape, writers: usize, transactions: usize) {
         ids: Mutex::new(Vec::new()),
         ends: Mutex::new(HashMap::new()),
         purge_limit: AtomicU64::new(0),
+        freeze_limit: AtomicU64::new(0),
         asked: AtomicU64::new(0),
         asked_for: AtomicU64::new(0),
         stop: AtomicBool::new(false),

@@ -153,7 +153,7 @@ impl Run {
     }
 
     /// A transaction of some changes, of which a part or all may be taken back.
-    fn change(&mut self) {
+    pub fn change(&mut self) {
         let mut trx = self.db.begin(Isolation::RepeatableRead);
         let mut own = Own::new();
         for _ in 0..self.rng.random_range(1..5) {

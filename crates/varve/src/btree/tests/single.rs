@@ -168,7 +168,7 @@ fn too_large_records_are_refused() {
         let room = record_cost(key, payload);
         let result = f
             .tree
-            .latch_leaf_to_insert(&mut mtr, &vec![1; key], room, None);
+            .latch_leaf_to_insert(&mut mtr, &vec![1; key], room, None, None);
         match result {
             Ok(_) => assert!(fits, "a key of {key} bytes with {payload}"),
             Err(crate::base::Error::TooLarge { .. }) => assert!(!fits),
@@ -187,7 +187,9 @@ fn a_long_record_is_found_by_who_would_insert_it() {
     for n in 1..20 {
         let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
         let room = record_cost(301, payload.len());
-        let found = f.tree.latch_leaf_to_insert(&mut mtr, &key(n), room, None);
+        let found = f
+            .tree
+            .latch_leaf_to_insert(&mut mtr, &key(n), room, None, None);
         assert!(found.expect("a leaf").found, "{n}");
     }
 }
@@ -366,7 +368,9 @@ fn hints_may_be_wrong() {
         .collect();
     let arrives = |n: u32, hint| {
         let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
-        let pos = f.tree.latch_leaf_to_insert(&mut mtr, &key(n), 0, hint);
+        let pos = f
+            .tree
+            .latch_leaf_to_insert(&mut mtr, &key(n), 0, hint, None);
         let pos = pos.expect("a leaf");
         assert!(pos.slotted(&mtr).covers(&key(n)), "not the leaf of {n}");
         assert_eq!(pos.found, n.is_multiple_of(1000));

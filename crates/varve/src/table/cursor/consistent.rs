@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::base::{Result, TrxId};
 use crate::btree::Seek;
-use crate::catalog::{EntryRecord, RowRecord};
+use crate::catalog::RowRecord;
 use crate::history::head_len;
 use crate::page::{SlottedRef, VERSION_KEY_BYTES, record_parts};
 use crate::txn::{Transaction, Visibility};
@@ -318,7 +318,7 @@ impl Cursor {
 
     fn accept_entry(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
         let payload = &self.batch.bytes[payload];
-        let entry = EntryRecord::decode(payload);
+        let entry = self.index().entry(payload);
         let parts = entry.and_then(|e| Some((e, e.clustered_key(&self.row.key)?)));
         let Some((entry, clustered)) = parts else {
             let found = format!(

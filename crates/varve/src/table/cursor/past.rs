@@ -21,7 +21,7 @@ use std::ops::{Bound, ControlFlow, Range};
 
 use crate::base::{Result, TrxNo};
 use crate::btree::{Seek, SharedLeaf};
-use crate::catalog::{EntryRecord, RowRecord};
+use crate::catalog::RowRecord;
 use crate::history::{Kind, VersionOf, version_in};
 use crate::page::{VERSION_KEY_BYTES, push_record_parts, record_parts};
 use crate::txn::{ReadView, Transaction, Visibility};
@@ -321,7 +321,9 @@ impl Cursor {
         let record = match self.index {
             0 => RowRecord::decode(payload)
                 .map(|row| (row.trx, row.is_deleted(), row.roll_ptr.is_insert())),
-            _ => EntryRecord::decode(payload)
+            _ => self
+                .index()
+                .entry(payload)
                 .map(|entry| (entry.trx, entry.is_deleted(), entry.is_inserted())),
         };
         // What is no record is told when its turn comes.

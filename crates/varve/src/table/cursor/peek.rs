@@ -67,7 +67,7 @@ impl Cursor {
         let (prefix, suffix, payload) = self.batch.record(n)?;
         let payload = self.batch.bytes.get(payload)?;
         if self.index != 0 {
-            let entry = EntryRecord::decode(payload)?;
+            let entry = self.index().entry(payload)?;
             let is_whole = entry.clustered_key_len as usize <= prefix.len() + suffix.len();
             let is_seen = self.is_seen(trx, entry.trx) && self.entries_decide(trx);
             let is_plain = is_whole && !entry.is_long() && !entry.is_deleted() && is_seen;
@@ -99,7 +99,7 @@ impl Cursor {
         if self.index == 0 {
             return Current::Batch(payload);
         }
-        let entry = EntryRecord::decode(&self.batch.bytes[payload]);
+        let entry = self.index().entry(&self.batch.bytes[payload]);
         let clustered = entry.as_ref().and_then(|e| e.clustered_key(&self.row.key));
         self.row.clustered.clear();
         clustered.expect("PEEK-1").push_to(&mut self.row.clustered);
