@@ -1,5 +1,5 @@
-//! `bench sizes`: how many pages a table takes, by the order in which its rows come, and by how many clients.
-//! The engines take turns in one server.
+//! `bench sizes`: how many pages a table takes, by the order in which its rows come, and by how many clients;
+//! and how many its indexes take, by how they were filled. The engines take turns in one server.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -25,6 +25,9 @@ pub struct SizesArgs {
     /// Rows of each table
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1000..))]
     rows: u32,
+    /// Only the indexes
+    #[arg(long)]
+    only_indexes: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -274,6 +277,108 @@ fn cases(rows: u32) -> Vec<Case> {
     cases
 }
 
+/// A table whose indexes are measured: of a number that comes in no order, of one that ascends, and of texts.
+const INDEXED: &str =
+    "i INT NOT NULL PRIMARY KEY, k INT NOT NULL, d INT NOT NULL, s VARCHAR(20) NOT NULL";
+const INDEXES: [&str; 3] = ["INDEX (k)", "INDEX (d)", "INDEX (s)"];
+
+/// How the indexes come to be: what is asked before they are measured.
+struct IndexCase {
+    name: &'static str,
+    /// They are there when the first row comes.
+    made_first: bool,
+    statements: Vec<String>,
+}
+
+fn indexed_row(i: u32) -> String {
+    // No two rows that lie side by side have neighbouring numbers.
+    let k = i.wrapping_mul(0x9e37_79b1) >> 4;
+    format!("({i},{k},{i},'name {}')", k % 1_000_000)
+}
+
+fn index_cases(rows: u32) -> Vec<IndexCase> {
+    let rng = &mut Rng::with_seed(5);
+    let ascending: Vec<u32> = (0..rows).collect();
+    let mut shuffled = ascending.clone();
+    rng.shuffle(&mut shuffled);
+    let insert = |some: &[u32]| {
+        let rows: Vec<_> = some.iter().map(|&i| indexed_row(i)).collect();
+        format!("INSERT INTO t VALUES {}", rows.join(","))
+    };
+    let in_tens = |order: &[u32]| -> Vec<String> { order.chunks(10).map(insert).collect() };
+    let at_once = |order: &[u32]| -> Vec<String> {
+        let mut statements: Vec<_> = order.chunks(1000).map(insert).collect();
+        statements.insert(0, "BEGIN".into());
+        statements.push("COMMIT".into());
+        statements
+    };
+    let changes = (0..rows).map(|_| {
+        let (i, k) = (rng.u32(0..rows), rng.u32(0..1 << 28));
+        format!("UPDATE t SET k = {k} WHERE i = {i}")
+    });
+    let changed = [in_tens(&ascending), changes.collect()].concat();
+    let case = |name, made_first, statements| IndexCase {
+        name,
+        made_first,
+        statements,
+    };
+    vec![
+        case(
+            "indexes: rows in order, 10 a statement",
+            true,
+            in_tens(&ascending),
+        ),
+        case(
+            "indexes: at random, 10 a statement",
+            true,
+            in_tens(&shuffled),
+        ),
+        case("indexes: one transaction", true, at_once(&ascending)),
+        case("indexes: as many updates of one as rows", true, changed),
+        case(
+            "indexes: made of the rows that are there",
+            false,
+            in_tens(&ascending),
+        ),
+    ]
+}
+
+impl IndexCase {
+    /// Fills a table so. Returns how many pages its indexes have, without the primary key.
+    fn measure(&self, database: &Sysbench<'_>) -> Result<f64> {
+        let mut client = database.begin_anew()?;
+        let (name, engine) = (&database.database, database.engine);
+        let indexes = INDEXES.join(", ");
+        let columns = match self.made_first {
+            true => format!("{INDEXED}, {indexes}"),
+            false => INDEXED.into(),
+        };
+        client.query(&format!(
+            "CREATE TABLE t ({columns}) ENGINE={} CHARACTER SET latin1",
+            engine.name()
+        ))?;
+        for statement in &self.statements {
+            client.query(statement)?;
+        }
+        if !self.made_first {
+            client.query(&format!("ALTER TABLE t ADD {}", INDEXES.join(", ADD ")))?;
+        }
+        client.query("ANALYZE TABLE t")?;
+        let pages = match engine {
+            Engine::Innodb => client.value(&format!(
+                "SELECT SUM(stat_value) FROM mysql.innodb_index_stats WHERE database_name = '{name}' \
+                 AND table_name = 't' AND index_name != 'PRIMARY' AND stat_name = 'n_leaf_pages'"
+            ))?,
+            _ => client.value(&format!(
+                "SELECT INDEX_LENGTH / {PAGE_BYTES} FROM information_schema.tables WHERE \
+                 table_schema = '{name}' AND table_name = 't'"
+            ))?,
+        };
+        client.query(&format!("DROP DATABASE {name}"))?;
+        Ok(pages.parse()?)
+    }
+}
+
 pub fn run(workspace: &Workspace, args: &SizesArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "sizes", &args.common)?;
     let mut server = benchmark.server(&SETTINGS)?;
@@ -288,16 +393,25 @@ pub fn run(workspace: &Workspace, args: &SizesArgs) -> Result<()> {
         table.print_head();
     }
     let mut results = Vec::new();
-    for case in cases(args.rows) {
-        let pages = server.each(&databases, |_, database| case.measure(database))?;
+    let mut tell = |name: &str, pages: Vec<f64>| {
         if !args.common.json {
-            let mut cells: Vec<Cell> = vec![case.name.as_str().into()];
+            let mut cells: Vec<Cell> = vec![name.into()];
             cells.extend(pages.iter().map(|pages| Cell::from(*pages)));
             let ratio = (pages.len() == 2).then(|| pages[0] / pages[1]);
             cells.push(ratio_text(ratio).into());
             table.print(cells);
         }
-        results.push(json!({ "case": case.name, "pages": pages }));
+        results.push(json!({ "case": name, "pages": pages }));
+    };
+    if !args.only_indexes {
+        for case in cases(args.rows) {
+            let pages = server.each(&databases, |_, database| case.measure(database))?;
+            tell(&case.name, pages);
+        }
+    }
+    for case in index_cases(args.rows) {
+        let pages = server.each(&databases, |_, database| case.measure(database))?;
+        tell(case.name, pages);
     }
     server.end()?;
     benchmark.end(json!({ "rows": args.rows, "settings": SETTINGS, "results": results }));

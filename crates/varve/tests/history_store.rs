@@ -149,6 +149,43 @@ fn an_own_row_is_found_by_an_entry_of_a_later_transaction() {
     run.compare(0);
 }
 
+/// A search for one key reads no further than that; what it comes to behind it is not in its leaf any more.
+#[test]
+fn a_scan_goes_on_behind_an_exact_search() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Run::new(dir.path(), options(), 0, 4);
+    let begin = |run: &Run| run.db.begin(Isolation::RepeatableRead);
+    let mut trx = begin(&run);
+    for id in 0..4i64 {
+        let (key, k) = (id.to_le_bytes(), (id / 2).to_le_bytes());
+        let row = [Some(&key[..]), Some(&k[..]), Some(&b"text"[..])];
+        trx.insert(&run.table, &row).unwrap();
+        run.rows.insert(id, (id / 2, b"text".to_vec()));
+    }
+    trx.commit().unwrap();
+    run.open_view();
+    let mut trx = begin(&run);
+    for id in 2..4i64 {
+        let mut cursor = run.table.cursor(0).unwrap();
+        let key = id.to_le_bytes();
+        let found = cursor.seek(&mut trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive);
+        assert!(found.unwrap());
+        trx.delete(&run.table, &cursor).unwrap();
+    }
+    trx.commit().unwrap();
+    assert!(run.db.wait_for_purge(WAIT));
+    let trx = &mut run.snapshots[0].trx;
+    let mut cursor = run.table.cursor(1).unwrap();
+    let zero = 0i64.to_le_bytes();
+    let found = cursor.seek(trx, &[Some(&zero)], KeyMatch::Exact, LockMode::None);
+    assert!(found.unwrap());
+    let mut ids = vec![row_of(&cursor).0];
+    while cursor.next(trx).unwrap() {
+        ids.push(row_of(&cursor).0);
+    }
+    assert_eq!(ids, [0, 1, 2, 3]);
+}
+
 /// COPY-1, COPY-2: what views see is copied, once, and nothing else.
 #[test]
 fn nothing_is_copied_that_nobody_needs() {

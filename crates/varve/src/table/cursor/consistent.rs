@@ -388,7 +388,9 @@ impl Cursor {
                 let (Ok(end) | Err(end)) = page.search(bound);
                 let is_cut = end < candidates.end;
                 candidates.end = candidates.end.min(end).max(candidates.start);
-                is_cut
+                // Nothing of the leaf lies behind the bound, but versions may: they are read with what comes
+                // there, if the scan is to go on.
+                is_cut || start.is_some() && page.high().is_none_or(|high| &bound[..] < high)
             });
             let limit = match bound {
                 Some(_) => self.batch.limit.max(BOUNDED_BATCH),
