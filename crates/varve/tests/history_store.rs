@@ -168,7 +168,12 @@ fn a_scan_goes_on_behind_an_exact_search() {
     for id in 2..4i64 {
         let mut cursor = run.table.cursor(0).unwrap();
         let key = id.to_le_bytes();
-        let found = cursor.seek(&mut trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive);
+        let found = cursor.seek(
+            &mut trx,
+            &[Some(&key)],
+            KeyMatch::Exact,
+            LockMode::Exclusive,
+        );
         assert!(found.unwrap());
         trx.delete(&run.table, &cursor).unwrap();
     }

@@ -60,8 +60,9 @@
 //! string that separates.
 //!
 //! A leaf whose records can be made shorter is not split until they are (`shorten`): their owner knows of
-//! bytes that nobody needs any more. A leaf in which a record grows first gives records to a neighbour, and one with a run what lies beyond its
-//! end; in a dense tree, one of the history store, each full leaf does (`shift`).
+//! bytes that nobody needs any more. A leaf in which a record grows first gives records to a neighbour, and
+//! one with a run what lies beyond its end; in a dense tree, one of the history store, each full leaf does
+//! (`shift`).
 //!
 //! # Merging
 //!

@@ -15,6 +15,7 @@
 use crossbeam_utils::CachePadded;
 
 use crate::base::sync::{AtomicU64, Mutex, Ordering::Relaxed};
+use crate::row::ColumnType;
 
 const LOCKED: u64 = 0;
 
@@ -122,6 +123,36 @@ impl AutoIncrement {
         let before = self.change_unlocked(to);
         before.expect("DRAW-1: nobody announces the lock while the mutex is held")
     }
+}
+
+/// The value of an AUTO_INCREMENT column, if it is above zero. A floating-point one counts as the integer
+/// next to it, as far as its type has all integers.
+pub(super) fn positive_integer(ty: ColumnType, datum: &[u8]) -> Option<u64> {
+    let value = match ty {
+        ColumnType::Int { bytes, signed } => {
+            let mut wide = [0; 8];
+            wide[..bytes as usize].copy_from_slice(datum.get(..bytes as usize)?);
+            let value = u64::from_le_bytes(wide);
+            let negative = signed && value >> (8 * u32::from(bytes) - 1) & 1 == 1;
+            if negative { 0 } else { value }
+        }
+        ColumnType::Float => {
+            let value = f32::from_le_bytes(datum.try_into().ok()?);
+            exact_integer(value.into(), f32::MANTISSA_DIGITS)
+        }
+        ColumnType::Double => {
+            let value = f64::from_le_bytes(datum.try_into().ok()?);
+            exact_integer(value, f64::MANTISSA_DIGITS)
+        }
+        _ => 0,
+    };
+    (value > 0).then_some(value)
+}
+
+/// The integer next to a number; 0 if that has more than so many bits, or is below zero.
+fn exact_integer(value: f64, bits: u32) -> u64 {
+    let value = value.round_ties_even() as u64;
+    if value <= 1 << bits { value } else { 0 }
 }
 
 #[cfg(all(test, not(loom)))]

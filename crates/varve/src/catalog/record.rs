@@ -5,8 +5,8 @@
 //! of the table have the same one, and the TrxId once nobody asks for it any more: such an entry is
 //! **frozen**, as PostgreSQL's tuples are. It gets a TrxId again from who delete-marks it.
 //!
-//! - **FREEZE-1** A frozen entry is live, and whoever can come to it sees what its writer did: so it says what
-//!   one with the TrxId 0 does, which is older than everything.
+//! - **FREEZE-1** A frozen entry is live, and whoever can come to it sees what its writer did: so it says
+//!   what one with the TrxId 0 does, which is older than everything.
 //!
 //! An entry whose own key and clustered key are together longer than a key of its page may be is a **long
 //! entry**: its key is their beginning and a hash of both, and the rest of the clustered key stands behind

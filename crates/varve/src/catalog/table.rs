@@ -11,7 +11,7 @@ use crate::base::{
     Error, IndexId, PageId, PageNo, ReferenceError, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId,
 };
 use crate::btree::{Seek, Tree};
-use crate::catalog::auto_increment::AutoIncrement;
+use crate::catalog::auto_increment::{AutoIncrement, positive_integer};
 use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::row_count::RowCount;
@@ -22,8 +22,7 @@ use crate::catalog::{
 use crate::mtr::{Mtr, MtrEnv, PageHandle, RawRecord};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{
-    Collations, ColumnType, Damage, Datum, Forms, KeyCodec, ROW_ID_BYTES, RowFormat, RowRef,
-    row_id_of,
+    Collations, Damage, Datum, Forms, KeyCodec, ROW_ID_BYTES, RowFormat, RowRef, row_id_of,
 };
 use crate::space::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise, Spaces};
 
@@ -780,34 +779,4 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
-}
-
-/// The value of an AUTO_INCREMENT column, if it is above zero. A floating-point one counts as the integer
-/// next to it, as far as its type has all integers.
-fn positive_integer(ty: ColumnType, datum: &[u8]) -> Option<u64> {
-    let value = match ty {
-        ColumnType::Int { bytes, signed } => {
-            let mut wide = [0; 8];
-            wide[..bytes as usize].copy_from_slice(datum.get(..bytes as usize)?);
-            let value = u64::from_le_bytes(wide);
-            let negative = signed && value >> (8 * u32::from(bytes) - 1) & 1 == 1;
-            if negative { 0 } else { value }
-        }
-        ColumnType::Float => {
-            let value = f32::from_le_bytes(datum.try_into().ok()?);
-            exact_integer(value.into(), f32::MANTISSA_DIGITS)
-        }
-        ColumnType::Double => {
-            let value = f64::from_le_bytes(datum.try_into().ok()?);
-            exact_integer(value, f64::MANTISSA_DIGITS)
-        }
-        _ => 0,
-    };
-    (value > 0).then_some(value)
-}
-
-/// The integer next to a number; 0 if that has more than so many bits, or is below zero.
-fn exact_integer(value: f64, bits: u32) -> u64 {
-    let value = value.round_ties_even() as u64;
-    if value <= 1 << bits { value } else { 0 }
 }

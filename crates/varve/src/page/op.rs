@@ -378,28 +378,16 @@ impl<'a> PageOp<'a> {
                 put_bytes(out, payload);
             }
             PageOp::PatchPayload { slot, off, bytes } => {
-                put_op(out, PATCH_PAYLOAD, slot);
-                varint::put(out, off.into());
-                put_bytes(out, bytes);
+                put_op_of_two(out, PATCH_PAYLOAD, (slot, off), bytes);
             }
             PageOp::WidenPayload { slot, off, bytes } => {
-                put_op(out, WIDEN_PAYLOAD, slot);
-                varint::put(out, off.into());
-                put_bytes(out, bytes);
+                put_op_of_two(out, WIDEN_PAYLOAD, (slot, off), bytes);
             }
             PageOp::CutPayloads { off, cut, slots } => {
-                put_op(out, CUT_PAYLOADS, off);
-                varint::put(out, cut.into());
-                put_bytes(out, slots);
+                put_op_of_two(out, CUT_PAYLOADS, (off, cut), slots);
             }
-            PageOp::Write { off, bytes } => {
-                put_op(out, WRITE, off);
-                put_bytes(out, bytes);
-            }
-            PageOp::WriteUser { off, bytes } => {
-                put_op(out, WRITE_USER, off);
-                put_bytes(out, bytes);
-            }
+            PageOp::Write { off, bytes } => put_op_with(out, WRITE, off, bytes),
+            PageOp::WriteUser { off, bytes } => put_op_with(out, WRITE_USER, off, bytes),
             PageOp::SetNext { next } => {
                 out.push(SET_NEXT);
                 out.extend_from_slice(&next.0.to_le_bytes());
@@ -711,6 +699,19 @@ impl<'a> PageOp<'a> {
 fn put_op(out: &mut Vec<u8>, op: u8, first: u16) {
     out.push(op);
     varint::put(out, first.into());
+}
+
+#[inline]
+fn put_op_with(out: &mut Vec<u8>, op: u8, first: u16, bytes: &[u8]) {
+    put_op(out, op, first);
+    put_bytes(out, bytes);
+}
+
+#[inline]
+fn put_op_of_two(out: &mut Vec<u8>, op: u8, (first, second): (u16, u16), bytes: &[u8]) {
+    put_op(out, op, first);
+    varint::put(out, second.into());
+    put_bytes(out, bytes);
 }
 
 #[inline]

@@ -7,12 +7,12 @@
 //!   see or wait for another has a larger one.
 //! - **TXN-3** `purge_limit` never returns more than the number of any view, open or to come, that is no
 //!   member of the history store, nor more than a number whose transaction is not COMMITTED yet.
-//! - **TXN-6** Each id below what `freeze_limit` returns is finished, and every view, open or to come, members
-//!   of the history store, too, sees what it committed.
 //! - **TXN-4** Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
 //!   that thread changes its state.
 //! - **TXN-5** A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody
 //!   waits for its transaction then.
+//! - **TXN-6** Each id below what `freeze_limit` returns is finished, and every view, open or to come,
+//!   members of the history store, too, sees what it committed.
 //!
 //! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have
 //! run out). The thread that draws the middle number of a ring segment does upkeep (upkeep.rs) for the
@@ -375,8 +375,8 @@ impl TxnSys {
     /// The id below which nobody asks any more who has written something (TXN-6). Views hold it back until
     /// they close, and so do unfinished transactions.
     ///
-    /// It moves in two steps. First the ids that are finished are noted, and how far the counter is then. Once
-    /// no open view has a smaller number than that, all of them see those ids, whose numbers were drawn
+    /// It moves in two steps. First the ids that are finished are noted, and how far the counter is then.
+    /// Once no open view has a smaller number than that, all of them see those ids, whose numbers were drawn
     /// before; and so will views to come, which draw larger ones (the gate: a view that this walk overlooks).
     pub fn freeze_limit(&self) -> TrxId {
         let ids = &self.ids;
