@@ -277,7 +277,8 @@ impl<I: Items> Connection<I> {
         self.end_reads();
         self.counts.auth_cmds += 1;
         let accounts = self.shared.settings.accounts.as_ref();
-        let knows = |login| accounts.is_some_and(|accounts| accounts.admit(login));
+        let warn = |why: &str| self.shared.items.warn(why);
+        let knows = |login| accounts.is_some_and(|accounts| accounts.admit(login, warn));
         if login.is_some_and(knows) {
             self.standing = Standing::Known;
             reply.welcome(&mut self.output);

@@ -97,7 +97,8 @@ pub struct MemcachedOptions {
     /// Reads that one client sends together see one moment, up to so many; `None`: all whose answers fit into
     /// 256 KiB.
     pub read_batch: Option<NonZeroUsize>,
-    /// A file with a line `user:password` for each client. `None`: nobody is asked who he is.
+    /// A file with a line `user:password` for each client, which is read again when it has changed. `None`:
+    /// nobody is asked who he is.
     pub accounts: Option<PathBuf>,
     /// Connections by TCP are encrypted.
     pub tls: Option<TlsFiles>,
@@ -210,7 +211,7 @@ impl Memcached {
     /// Those of [`Memcached::start`], without those of the table.
     pub fn start_on(items: impl Items, options: MemcachedOptions) -> Result<Memcached> {
         options.validate()?;
-        let accounts = options.accounts.as_deref().map(Accounts::read);
+        let accounts = options.accounts.as_deref().map(Accounts::open);
         let accounts = accounts.transpose()?;
         let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
         let tcp = options

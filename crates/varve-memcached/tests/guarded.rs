@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Server, answers_to, binary, options};
@@ -83,6 +83,47 @@ fn strangers_reach_nothing() {
         settings.contains("STAT auth_enabled_sasl yes\r\n"),
         "{settings}"
     );
+}
+
+/// MC-9: accounts come and go with their file; one that is no good, or is gone, changes nothing.
+#[test]
+fn accounts_are_read_again() {
+    let files = tempfile::tempdir().unwrap();
+    let options = with_accounts(&files);
+    let file = options.accounts.clone().unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let server = Server::telling(options, told.clone());
+    let login = |user: &str, password: &str| {
+        let value = format!("{user} {password}");
+        let answer = say(
+            &server,
+            &format!("set x 0 0 {}\r\n{value}\r\n", value.len()),
+        );
+        answer == "STORED\r\n"
+    };
+    let put = |text: &str| {
+        let fresh = file.with_extension("new");
+        std::fs::write(&fresh, text).unwrap();
+        std::fs::rename(&fresh, &file).unwrap();
+        std::thread::sleep(Duration::from_millis(1100));
+    };
+    assert!(login("ann", "secret"));
+    put("eve:x\nann:another\n");
+    assert!(login("eve", "x") && login("ann", "another") && !login("ann", "secret"));
+    put("eve:y\nann\n");
+    assert!(login("eve", "x") && !login("eve", "y"));
+    std::fs::remove_file(&file).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(login("ann", "another"));
+    put("bob:other\n");
+    assert!(login("bob", "other") && !login("ann", "another"));
+    let told = told.lock().unwrap();
+    let of_accounts: Vec<_> = (told.iter())
+        .filter(|what| what.contains("the accounts stay as they were"))
+        .collect();
+    assert_eq!(of_accounts.len(), 2, "{told:?}");
+    assert!(of_accounts[0].contains("line 2 is not of the form user:password"));
+    assert!(of_accounts[1].contains("No such file"), "{told:?}");
 }
 
 /// A client that is let in as soon as there is a place.

@@ -5,9 +5,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use varve::{Database, FlushLog, Options};
+use varve::{Database, FlushLog, Logger, Options};
 use varve_memcached::{Memcached, MemcachedOptions};
 
 pub struct Server {
@@ -31,8 +32,25 @@ impl Server {
     }
 
     pub fn with(how: MemcachedOptions) -> Server {
+        Server::in_database(options(), how)
+    }
+
+    /// What the administrator is told goes into the list.
+    pub fn telling(how: MemcachedOptions, told: Arc<Mutex<Vec<String>>>) -> Server {
+        let logger: Logger = Arc::new(move |_, what: &str| told.lock().unwrap().push(what.into()));
+        let logger = Some(logger);
+        Server::in_database(
+            Options {
+                logger,
+                ..options()
+            },
+            how,
+        )
+    }
+
+    fn in_database(options: Options, how: MemcachedOptions) -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let db = Database::open(dir.path(), options()).unwrap();
+        let db = Database::open(dir.path(), options).unwrap();
         let server = Some(Memcached::start(&db, how).unwrap());
         Server { server, db, dir }
     }
