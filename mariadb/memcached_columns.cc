@@ -49,14 +49,33 @@ ulonglong number_in(Field *field)
   return number < 0 && !field->is_unsigned() ? 0 : ulonglong(number);
 }
 
-// Calls `part` for each part of a text between separators, at most `most`; the last one has the rest.
+// Where the first separator stands in a text; its end: there is none. In some character sets (sjis, gbk, big5)
+// the later bytes of a character are those of letters and signs, which are no separator.
+const char *find_separator(const char *text, const char *end, const std::string &separator, CHARSET_INFO *letters)
+{
+  if (letters->mbmaxlen == 1)
+    return std::search(text, end, separator.begin(), separator.end());
+  for (int length; text < end; text+= length > 0 ? length : 1)
+  {
+    if (size_t(end - text) >= separator.size() && !memcmp(text, separator.data(), separator.size()))
+      return text;
+    length= letters->charlen(text, end);
+  }
+  return end;
+}
+
+// Calls `part` for each part of a text between separators, at most `most`; the last one has the rest. They are
+// those of these columns.
 template<typename Part>
-void split(const char *text, size_t bytes, const std::string &separator, size_t most, const Part &part)
+void split(const char *text, size_t bytes, const std::string &separator, const std::vector<Field *> &columns,
+           size_t most, const Part &part)
 {
   const char *const end= text + bytes;
   for (size_t n= 1; n < most && !separator.empty(); n++)
   {
-    const char *const at= std::search(text, end, separator.begin(), separator.end());
+    const Field *const field= columns[n - 1];
+    CHARSET_INFO *const letters= is_text(field) ? field->charset() : &my_charset_bin;
+    const char *const at= find_separator(text, end, separator, letters);
     if (at == end)
       break;
     part(text, size_t(at - text));
@@ -111,6 +130,10 @@ bool Memcached_columns::columns(const std::vector<std::string> &names, std::vect
     Field *const field= column(name);
     if (!field)
       return false;
+    // No byte of these is a letter by itself.
+    if (names.size() > 1 && is_text(field) && field->charset()->mbminlen > 1)
+      return failed("the container '" + m_container->name + "' has several columns, and `" + name + "` is in " +
+                    field->charset()->cs_name.str + ", where a separator can't be told from parts of letters");
     out->push_back(field);
   }
   return true;
@@ -230,7 +253,7 @@ bool Memcached_columns::store_key(const char *key, size_t bytes)
 {
   size_t n= 0;
   bool fits= true;
-  split(key, bytes, m_container->separator, m_keys.size(), [&](const char *part, size_t part_bytes) {
+  split(key, bytes, m_container->separator, m_keys, m_keys.size(), [&](const char *part, size_t part_bytes) {
     fits= fits && store_text(m_keys[n++], part, part_bytes);
   });
   if (!fits || n < m_keys.size())
@@ -290,7 +313,7 @@ bool Memcached_columns::fill_value(const char *value, size_t bytes)
   bool fits= true;
   const size_t most= m_values.size();
   const size_t parts= most > 1 ? most + 1 : most;
-  split(value, bytes, m_container->separator, parts, [&](const char *part, size_t part_bytes) {
+  split(value, bytes, m_container->separator, m_values, parts, [&](const char *part, size_t part_bytes) {
     Field *const field= n++ < most ? m_values[n - 1] : nullptr;
     if (field && !part_bytes && field->maybe_null() && !is_text(field))
       field->set_null();
