@@ -49,9 +49,10 @@ ulonglong number_in(Field *field)
   return number < 0 && !field->is_unsigned() ? 0 : ulonglong(number);
 }
 
-// Where the first separator stands in a text; its end: there is none. In some character sets (sjis, gbk, big5)
-// the later bytes of a character are those of letters and signs, which are no separator.
-const char *find_separator(const char *text, const char *end, const std::string &separator, CHARSET_INFO *letters)
+// Where the first separator stands in a text; its end: there is none. In some character sets (sjis, gbk,
+// big5) the later bytes of a character are those of letters and signs, which are no separator.
+const char *find_separator(const char *text, const char *end, const std::string &separator,
+                           CHARSET_INFO *letters)
 {
   if (letters->mbmaxlen == 1)
     return std::search(text, end, separator.begin(), separator.end());
@@ -64,8 +65,8 @@ const char *find_separator(const char *text, const char *end, const std::string 
   return end;
 }
 
-// Calls `part` for each part of a text between separators, at most `most`; the last one has the rest. They are
-// those of these columns.
+// Calls `part` for each part of a text between separators, at most `most`; the last one has the rest. They
+// are those of these columns.
 template<typename Part>
 void split(const char *text, size_t bytes, const std::string &separator, const std::vector<Field *> &columns,
            size_t most, const Part &part)

@@ -21,6 +21,10 @@ pub enum Guard {
     Lacks(&'static str, &'static str),
 }
 
+/// So many clients that come at once wait to be let in; who finds no place among them tries again after a
+/// second. As memcached has it, and the system permits.
+const BACKLOG: i32 = 1024;
+
 /// Listens on an address with a port, as `127.0.0.1:3480` or `[::1]:3480`; port 0 is one that is free, and
 /// the address that is returned has it. `who` listens. The listener does not block.
 ///
@@ -32,6 +36,8 @@ pub fn listen_on(text: &str, who: &str, guard: Guard) -> Result<(TcpListener, So
     let address = address(text, who, guard)?;
     let failed = |e| Error::io("listen on", address.to_string(), e);
     let listener = TcpListener::bind(address).map_err(failed)?;
+    // The standard library has it wait for 128.
+    rustix::net::listen(&listener, BACKLOG).map_err(|e| failed(e.into()))?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
