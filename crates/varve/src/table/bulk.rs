@@ -272,8 +272,7 @@ impl Batch<'_> {
         let room = record_cost(key.len(), payload.len());
         let tree = &self.index.tree;
         let hint = next.look(self, first)?;
-        let core = trx.core().clone();
-        let freezer = Freezer(&core);
+        let freezer = Freezer(trx.core());
         let by = (!kind.is_row()).then_some(&freezer as &dyn Shorten);
         let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by)?;
         if pos.found || self.is_in_the_way(trx, key) {

@@ -96,8 +96,7 @@ fn put_entry(
         let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-        let core = trx.core().clone();
-        let by = Some(&Freezer(&core) as &dyn Shorten);
+        let by = Some(&Freezer(trx.core()) as &dyn Shorten);
         let tree = &index.tree;
         let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, None, by)?;
         if pos.found {
@@ -133,7 +132,6 @@ fn set_entry(
     forms: Option<u8>,
 ) -> Result<Set> {
     let unmark = kind == UndoKind::EntryUnmark;
-    let core = trx.core().clone();
     let mut payload = Vec::new();
     loop {
         if !read_leaf(index, key, &mut payload)? {
@@ -173,7 +171,7 @@ fn set_entry(
             true => FROZEN_CUT,
             false => 0,
         };
-        let by = Freezer(&core);
+        let by = Freezer(trx.core());
         let pos = index.tree.latch_shortened_leaf(&mut mtr, key, room, &by)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
             // Purge removed it meanwhile.
