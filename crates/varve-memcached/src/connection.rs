@@ -51,8 +51,9 @@ const READS_AT_ONCE: usize = 256;
 
 pub struct Connection<I: Items> {
     shared: Arc<Shared<I>>,
-    /// Always there, but while a batch is done.
-    session: Option<I::Session>,
+    /// Always there, but while a batch is done. Boxed: it goes to other threads and comes back, and the task
+    /// has room for it wherever it does so (MC-4).
+    session: Option<Box<I::Session>>,
     input: BytesMut,
     output: BytesMut,
     /// Changes that are not done yet.
@@ -84,7 +85,7 @@ impl<I: Items> Connection<I> {
             Some(_) => Standing::Unknown,
         };
         Ok(Connection {
-            session: Some(shared.items.session()?),
+            session: Some(Box::new(shared.items.session()?)),
             standing,
             shared,
             input: BytesMut::new(),

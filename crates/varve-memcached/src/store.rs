@@ -3,6 +3,7 @@
 //! A change reads its row under an exclusive lock, decides, and writes, in one transaction with the other
 //! changes of its batch. Reads take the version that was committed last, and no lock.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -31,16 +32,23 @@ pub const LONGEST_VALUE_BYTES: usize = 128 << 20;
 /// So many rows are deleted in one transaction.
 const DELETED_AT_ONCE: usize = 500;
 
+/// So many cursors are kept that nobody uses, more than there are mostly threads.
+const MOST_SPARE_CURSORS: usize = 64;
+
 /// The items of one table.
 pub struct Store {
     db: Database,
     table: Table,
     most_value_bytes: usize,
+    /// Each has the memory that it once needed, a copy of a page or two. They are taken and given back whole,
+    /// so whoever panicked with the lock has left nothing half done.
+    spare_cursors: Mutex<Vec<Cursor>>,
 }
 
 /// What a connection keeps to work with the store.
 pub struct Session {
-    cursor: Cursor,
+    /// None between batches (MC-4): cursors take some ten KiB, and most clients wait.
+    cursor: Option<Cursor>,
     /// Reads of one batch see the same.
     view: Option<Transaction>,
     /// Of the batch of changes that is being done.
@@ -52,7 +60,8 @@ pub struct Session {
 impl Session {
     fn changes(&mut self) -> (&mut Transaction, &mut Cursor) {
         let trx = self.trx.as_mut().expect("a batch was begun");
-        (trx, &mut self.cursor)
+        let cursor = self.cursor.as_mut().expect("a batch was begun");
+        (trx, cursor)
     }
 }
 
@@ -82,7 +91,24 @@ impl Store {
             db: db.clone(),
             table,
             most_value_bytes,
+            spare_cursors: Mutex::default(),
         })
+    }
+
+    /// The session's cursor: the one that it has, one that nobody uses, or a new one.
+    fn cursor<'s>(&self, of: &'s mut Option<Cursor>) -> Result<&'s mut Cursor> {
+        let has = match of.take() {
+            Some(cursor) => cursor,
+            None => {
+                let mut spare = self
+                    .spare_cursors
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                let spare = spare.pop();
+                spare.map_or_else(|| self.table.cursor(0), Ok)?
+            }
+        };
+        Ok(of.insert(has))
     }
 
     /// Deletes the items that are now, and that `wanted` names; those that come or change meanwhile stay.
@@ -159,7 +185,7 @@ impl Items for Store {
 
     fn session(&self) -> Result<Session, Refusal> {
         Ok(Session {
-            cursor: self.table.cursor(0)?,
+            cursor: None,
             view: None,
             trx: None,
             is_there: false,
@@ -175,7 +201,7 @@ impl Items for Store {
     ) -> Result<R, Refusal> {
         let view = &mut session.view;
         let trx = view.get_or_insert_with(|| self.db.begin(Isolation::RepeatableRead));
-        let cursor = &mut session.cursor;
+        let cursor = self.cursor(&mut session.cursor)?;
         let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::None)?;
         let row = if is_there { Some(cursor.row()?) } else { None };
         Ok(see(row.as_ref().map(item_of)))
@@ -183,13 +209,24 @@ impl Items for Store {
 
     fn end_reads(&self, session: &mut Session) {
         session.view = None;
-        session.cursor.release_values();
+        let Some(mut cursor) = session.cursor.take() else {
+            return;
+        };
+        cursor.release_values();
+        let mut spare = self
+            .spare_cursors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MOST_SPARE_CURSORS {
+            spare.push(cursor);
+        }
     }
 
     fn begin(&self, session: &mut Session, patience: Duration) -> Result<(), Refusal> {
         // Nobody looks for a range here: locks of gaps would only be in each other's way.
         let mut trx = self.db.begin(Isolation::ReadCommitted);
         trx.set_lock_wait_timeout(patience);
+        self.cursor(&mut session.cursor)?;
         session.trx = Some(trx);
         Ok(())
     }
@@ -206,7 +243,8 @@ impl Items for Store {
         if !is_there {
             return Ok(None);
         }
-        Ok(Some(item_of(&session.cursor.row()?)))
+        let (_, cursor) = session.changes();
+        Ok(Some(item_of(&cursor.row()?)))
     }
 
     fn put(&self, session: &mut Session, key: &[u8], item: &mut Item) -> Result<(), Refusal> {
