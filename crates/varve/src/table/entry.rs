@@ -174,7 +174,7 @@ fn set_entry(
         let by = Freezer(trx.core());
         let pos = index.tree.latch_shortened_leaf(&mut mtr, key, room, &by)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
-            // Purge removed it meanwhile.
+            // Purge removed it meanwhile, or it was frozen.
             continue;
         }
         if unmark && trx.is_kept_out(index.id, key) {

@@ -61,6 +61,8 @@
 //!   `c >= t` as well (VIEW-2). Now let a number be below the returned limit, so below `t`: its draw was seen
 //!   by the load of `t`, so the walk over ring and map, which comes later, found its transaction Committing,
 //!   with a floor at most the number (then the limit is not above it), or Committed (TXN-3).
+//! - *Freezing* (TXN-6) does the same walk, members included, and compares with a `next` that it noted
+//!   before: once no view has a smaller `c`, all see what was finished then.
 //! - *Retiring a segment* raises `retired` to the segment's end, after `low` has passed it. A view that the
 //!   walk misses has `low` at least there: it asks about an id of the segment only if the bounds say that it
 //!   may be in the map. A view that it meets, and that has a smaller `low`, gets the segment's finished ids

@@ -14,9 +14,10 @@
 //! - **TXN-6** Each id below what `freeze_limit` returns is finished, and every view, open or to come,
 //!   members of the history store, too, sees what it committed.
 //!
-//! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have
-//! run out). The thread that draws the middle number of a ring segment does upkeep (upkeep.rs) for the
-//! others; everybody else waits for nothing here.
+//! No latch is taken, and none is held but for `freeze_limit`, which waits for who else asks for it. Only
+//! `assign_id` and `adopt` can fail (the id limit can't be logged, ids have run out). The thread that draws
+//! the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody else waits for
+//! nothing here.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -325,7 +325,6 @@ fn the_purge_limit_stops_at_views_and_at_commits_under_way() {
     assert_eq!(sys.view_numbers(), []);
 }
 
-/// LIMIT-1 and LIMIT-2, and that a statement fails, not the commit, when the limit can't be logged.
 /// TXN-6: the freeze limit stops at views, members too, and at transactions that go on.
 #[test]
 fn nothing_is_frozen_that_somebody_may_ask_about() {
@@ -366,6 +365,7 @@ fn nothing_is_frozen_that_somebody_may_ask_about() {
     );
 }
 
+/// LIMIT-1 and LIMIT-2, and that a statement fails, not the commit, when the limit can't be logged.
 #[test]
 fn ids_stay_below_the_logged_limit() {
     let log = Log::default();

@@ -45,7 +45,8 @@ const CHUNKS: usize = 26;
 /// What views that open have to respect. Written by purge and upkeep, read by every view after it published
 /// its slot.
 pub(super) struct Gate {
-    /// A view must have `c >= limit`: purge, or upkeep when it forgot a straggler, counted on it.
+    /// A view must have `c >= limit`: purge, who asked for the freeze limit, or upkeep when it forgot a
+    /// straggler, counted on it.
     limit: AtomicU64,
     /// A view must have `low >= retired`: the ring no longer holds ids below it.
     retired: AtomicU64,
