@@ -117,7 +117,7 @@ impl Case {
             "{rows} rows, {}",
             self.name
         );
-        let pages = pages(&mut client, name, engine)?;
+        let pages = pages(&mut client, name, engine, Part::Rows)?;
         client.query(&format!("DROP DATABASE {name}"))?;
         Ok(pages)
     }
@@ -147,16 +147,28 @@ fn work(socket: &Path, database: &str, queue: &Mutex<VecDeque<Statement>>) -> Re
     Ok(())
 }
 
-/// Pages of the table: of InnoDB its leaves, of Varve all that its file has in use.
-fn pages(client: &mut Client, database: &str, engine: Engine) -> Result<f64> {
+/// What of a table is measured.
+#[derive(Clone, Copy)]
+enum Part {
+    Rows,
+    /// But the primary key.
+    Indexes,
+}
+
+/// Pages of a part of the table: of InnoDB its leaves, of Varve all that its file has in use.
+fn pages(client: &mut Client, database: &str, engine: Engine, part: Part) -> Result<f64> {
     client.query("ANALYZE TABLE t")?;
+    let (is_primary, length) = match part {
+        Part::Rows => ("=", "DATA_LENGTH"),
+        Part::Indexes => ("!=", "INDEX_LENGTH"),
+    };
     let pages = match engine {
         Engine::Innodb => client.value(&format!(
-            "SELECT stat_value FROM mysql.innodb_index_stats WHERE database_name = '{database}' AND \
-             table_name = 't' AND index_name = 'PRIMARY' AND stat_name = 'n_leaf_pages'"
+            "SELECT SUM(stat_value) FROM mysql.innodb_index_stats WHERE database_name = '{database}' AND \
+             table_name = 't' AND index_name {is_primary} 'PRIMARY' AND stat_name = 'n_leaf_pages'"
         ))?,
         _ => client.value(&format!(
-            "SELECT DATA_LENGTH / {PAGE_BYTES} FROM information_schema.tables WHERE \
+            "SELECT {length} / {PAGE_BYTES} FROM information_schema.tables WHERE \
              table_schema = '{database}' AND table_name = 't'"
         ))?,
     };
@@ -285,9 +297,15 @@ const INDEXES: [&str; 3] = ["INDEX (k)", "INDEX (d)", "INDEX (s)"];
 /// How the indexes come to be: what is asked before they are measured.
 struct IndexCase {
     name: &'static str,
-    /// They are there when the first row comes.
-    made_first: bool,
+    made: Made,
     statements: Vec<String>,
+}
+
+/// When the indexes are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    WithTable,
+    OfRows,
 }
 
 fn indexed_row(i: u32) -> String {
@@ -317,27 +335,35 @@ fn index_cases(rows: u32) -> Vec<IndexCase> {
         format!("UPDATE t SET k = {k} WHERE i = {i}")
     });
     let changed = [in_tens(&ascending), changes.collect()].concat();
-    let case = |name, made_first, statements| IndexCase {
+    let case = |name, made, statements| IndexCase {
         name,
-        made_first,
+        made,
         statements,
     };
     vec![
         case(
             "indexes: rows in order, 10 a statement",
-            true,
+            Made::WithTable,
             in_tens(&ascending),
         ),
         case(
             "indexes: at random, 10 a statement",
-            true,
+            Made::WithTable,
             in_tens(&shuffled),
         ),
-        case("indexes: one transaction", true, at_once(&ascending)),
-        case("indexes: as many updates of one as rows", true, changed),
+        case(
+            "indexes: one transaction",
+            Made::WithTable,
+            at_once(&ascending),
+        ),
+        case(
+            "indexes: as many updates of one as rows",
+            Made::WithTable,
+            changed,
+        ),
         case(
             "indexes: made of the rows that are there",
-            false,
+            Made::OfRows,
             in_tens(&ascending),
         ),
     ]
@@ -349,9 +375,9 @@ impl IndexCase {
         let mut client = database.begin_anew()?;
         let (name, engine) = (&database.database, database.engine);
         let indexes = INDEXES.join(", ");
-        let columns = match self.made_first {
-            true => format!("{INDEXED}, {indexes}"),
-            false => INDEXED.into(),
+        let columns = match self.made {
+            Made::WithTable => format!("{INDEXED}, {indexes}"),
+            Made::OfRows => INDEXED.into(),
         };
         client.query(&format!(
             "CREATE TABLE t ({columns}) ENGINE={} CHARACTER SET latin1",
@@ -360,22 +386,12 @@ impl IndexCase {
         for statement in &self.statements {
             client.query(statement)?;
         }
-        if !self.made_first {
+        if self.made == Made::OfRows {
             client.query(&format!("ALTER TABLE t ADD {}", INDEXES.join(", ADD ")))?;
         }
-        client.query("ANALYZE TABLE t")?;
-        let pages = match engine {
-            Engine::Innodb => client.value(&format!(
-                "SELECT SUM(stat_value) FROM mysql.innodb_index_stats WHERE database_name = '{name}' \
-                 AND table_name = 't' AND index_name != 'PRIMARY' AND stat_name = 'n_leaf_pages'"
-            ))?,
-            _ => client.value(&format!(
-                "SELECT INDEX_LENGTH / {PAGE_BYTES} FROM information_schema.tables WHERE \
-                 table_schema = '{name}' AND table_name = 't'"
-            ))?,
-        };
+        let pages = pages(&mut client, name, engine, Part::Indexes)?;
         client.query(&format!("DROP DATABASE {name}"))?;
-        Ok(pages.parse()?)
+        Ok(pages)
     }
 }
 

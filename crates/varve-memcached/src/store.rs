@@ -3,9 +3,9 @@
 //! A change reads its row under an exclusive lock, decides, and writes, in one transaction with the other
 //! changes of its batch. Reads take the version that was committed last, and no lock.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crossbeam_queue::ArrayQueue;
 use tokio::sync::oneshot;
 use varve::{
     ColumnType, Cursor, Database, Datum, Error, FlushLog, Isolation, KeyMatch, LockMode, Result,
@@ -40,9 +40,8 @@ pub struct Store {
     db: Database,
     table: Table,
     most_value_bytes: usize,
-    /// Each has the memory that it once needed, a copy of a page or two. They are taken and given back whole,
-    /// so whoever panicked with the lock has left nothing half done.
-    spare_cursors: Mutex<Vec<Cursor>>,
+    /// Each has the memory that it once needed, a copy of a page or two.
+    spare_cursors: ArrayQueue<Cursor>,
 }
 
 /// What a connection keeps to work with the store.
@@ -91,24 +90,14 @@ impl Store {
             db: db.clone(),
             table,
             most_value_bytes,
-            spare_cursors: Mutex::default(),
+            spare_cursors: ArrayQueue::new(MOST_SPARE_CURSORS),
         })
     }
 
     /// The session's cursor: the one that it has, one that nobody uses, or a new one.
     fn cursor<'s>(&self, of: &'s mut Option<Cursor>) -> Result<&'s mut Cursor> {
-        let has = match of.take() {
-            Some(cursor) => cursor,
-            None => {
-                let mut spare = self
-                    .spare_cursors
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                let spare = spare.pop();
-                spare.map_or_else(|| self.table.cursor(0), Ok)?
-            }
-        };
-        Ok(of.insert(has))
+        let has = of.take().or_else(|| self.spare_cursors.pop());
+        Ok(of.insert(has.map_or_else(|| self.table.cursor(0), Ok)?))
     }
 
     /// Deletes the items that are now, and that `wanted` names; those that come or change meanwhile stay.
@@ -213,13 +202,8 @@ impl Items for Store {
             return;
         };
         cursor.release_values();
-        let mut spare = self
-            .spare_cursors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MOST_SPARE_CURSORS {
-            spare.push(cursor);
-        }
+        // One too many is dropped.
+        let _ = self.spare_cursors.push(cursor);
     }
 
     fn begin(&self, session: &mut Session, patience: Duration) -> Result<(), Refusal> {

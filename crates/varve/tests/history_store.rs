@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use varve::{ColumnType, Database, Isolation, KeyMatch, LockMode, Table, TableDef, Transaction};
+use varve::{
+    ColumnType, Cursor, Database, Isolation, KeyMatch, LockMode, Table, TableDef, Transaction,
+};
 
 use long_views::{Run, Snapshot, WAIT, counter, options};
 use reads::row_of;
@@ -116,12 +118,19 @@ fn a_scan_over_a_table_of_which_nothing_is_left() {
     assert_eq!(ids, []);
 }
 
+/// At the row with this id, which gets locked.
+fn seek(table: &Table, trx: &mut Transaction, id: i64) -> Cursor {
+    let mut cursor = table.cursor(0).unwrap();
+    let (how, lock) = (KeyMatch::Exact, LockMode::Exclusive);
+    let key = id.to_le_bytes();
+    assert!(cursor.seek(trx, &[Some(&key)], how, lock).unwrap());
+    cursor
+}
+
 /// Changes the row with this id.
 fn update(table: &Table, trx: &mut Transaction, id: i64, k: i64, text: &[u8]) {
     let (key, k) = (id.to_le_bytes(), k.to_le_bytes());
-    let mut cursor = table.cursor(0).unwrap();
-    let (how, lock) = (KeyMatch::Exact, LockMode::Exclusive);
-    assert!(cursor.seek(trx, &[Some(&key)], how, lock).unwrap());
+    let cursor = seek(table, trx, id);
     let row = [Some(&key[..]), Some(&k[..]), Some(text)];
     trx.update(table, &cursor, &row).unwrap();
 }
@@ -165,16 +174,8 @@ fn a_scan_goes_on_behind_an_exact_search() {
     trx.commit().unwrap();
     run.open_view();
     let mut trx = begin(&run);
-    for id in 2..4i64 {
-        let mut cursor = run.table.cursor(0).unwrap();
-        let key = id.to_le_bytes();
-        let found = cursor.seek(
-            &mut trx,
-            &[Some(&key)],
-            KeyMatch::Exact,
-            LockMode::Exclusive,
-        );
-        assert!(found.unwrap());
+    for id in 2..4 {
+        let cursor = seek(&run.table, &mut trx, id);
         trx.delete(&run.table, &cursor).unwrap();
     }
     trx.commit().unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::base::Result;
+use crate::base::{Result, TrxId};
 use crate::mtr::Mtr;
 use crate::page::{MAX_PAGE_SIZE, MIN_RECORD_COST, PageOp, SlottedRef};
 
@@ -17,8 +17,8 @@ const LOG_BYTES: usize = MAX_PAGE_SIZE / MIN_RECORD_COST / 8 + 64;
 /// Which records of a leaf can be shorter.
 pub struct Cuts {
     /// Where in the payloads bytes are cut out, and how many.
-    pub off: u16,
-    pub cut: u16,
+    off: u16,
+    cut: u16,
     /// A bit for each record.
     slots: Vec<u8>,
     count: usize,
@@ -53,7 +53,11 @@ impl Cuts {
 
 /// Whoever writes a tree's records and knows which bytes of them nobody needs any more.
 pub trait Shorten {
-    fn cuts(&self, leaf: SlottedRef<'_>) -> Cuts;
+    /// Nobody asks any more who has written what carries an id below this one.
+    fn limit(&self) -> TrxId;
+
+    /// Under the leaf's latch.
+    fn cuts(&self, leaf: SlottedRef<'_>, limit: TrxId) -> Cuts;
 }
 
 impl Tree {
@@ -61,10 +65,12 @@ impl Tree {
     /// is not possible, or not worth it. The caller holds no latch.
     #[cold]
     pub(super) fn shorten(&self, key: &[u8], room: usize, by: &dyn Shorten) -> Result<bool> {
+        // It takes a look at all views, and only grows.
+        let limit = by.limit();
         let mut mtr = Mtr::begin_in(&self.env, self.space.id(), LOG_BYTES as u32)?;
         let h = self.leaf_exclusive(&mut mtr, key, None)?;
         let leaf = SlottedRef::new(mtr.bytes(h));
-        let cuts = by.cuts(leaf);
+        let cuts = by.cuts(leaf, limit);
         let is_worth_it = cuts.gain() >= leaf.capacity() / WORTH;
         if !is_worth_it || leaf.free_space() + cuts.gain() < room {
             return Ok(false);

@@ -7,6 +7,9 @@
 //!
 //! - **FREEZE-1** A frozen entry is live, and whoever can come to it sees what its writer did: so it says
 //!   what one with the TrxId 0 does, which is older than everything.
+//! - **FREEZE-2** As long as an index keeps its entries, its table's clustered keys are all of one length, or
+//!   they never were: columns of a fixed length keep their type (`takes_all`). Otherwise `check_table` finds
+//!   entries that name other rows.
 //!
 //! An entry whose own key and clustered key are together longer than a key of its page may be is a **long
 //! entry**: its key is their beginning and a hash of both, and the rest of the clustered key stands behind

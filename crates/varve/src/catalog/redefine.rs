@@ -300,8 +300,8 @@ impl TableDef {
     }
 }
 
-/// Whether a column of type `to` takes all that one of type `from` has, stored as it is. Nothing depends on
-/// the collation of one that no index has.
+/// Whether a column of type `to` takes all that one of type `from` has, stored as it is, in rows and in keys
+/// (FREEZE-2). Nothing depends on the collation of one that no index has.
 fn takes_all(from: ColumnType, to: ColumnType, is_bare: bool) -> bool {
     use ColumnType::{Bytes, Text};
     match (from, to) {

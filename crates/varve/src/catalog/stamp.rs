@@ -10,13 +10,10 @@
 //!   to a table whose primary key is stored as it is, may have none.
 
 use crate::base::{Error, Result};
-use crate::row::{Collations, ColumnType};
+use crate::row::{Collations, ColumnType, ROW_ID_BYTES};
 
 use super::def::{IndexDef, TableDef};
 use super::record::{has_room, longest_plain};
-
-/// Bytes of a hidden row id.
-const ROW_ID_BYTES: usize = 8;
 
 /// What an index is built with.
 #[derive(Clone, Copy)]

@@ -68,7 +68,7 @@ impl OpenIndex {
         let codec = def.key_codec(index, collations)?;
         let clustered_len = match tail.is_empty() {
             true => Some(ROW_ID_BYTES),
-            false => tail.constant(),
+            false => tail.constant_len(),
         };
         Ok(OpenIndex {
             id: index.id,

@@ -390,3 +390,41 @@ fn typed_rows_and_keys_are_checked() {
         refused.unwrap_err();
     }
 }
+
+/// FREEZE-2: of all changes of a primary key's column that keep the rows.
+#[test]
+fn clustered_keys_keep_having_one_length() {
+    let text = |max| ColumnType::text_in(CollationId::UTF8_BIN, max);
+    let types = [
+        ColumnType::i16(),
+        ColumnType::i32(),
+        ColumnType::u32(),
+        ColumnType::i64(),
+        ColumnType::Float,
+        ColumnType::Double,
+        ColumnType::Fixed(4),
+        ColumnType::Fixed(8),
+        ColumnType::Bytes(4),
+        ColumnType::Bytes(8),
+        text(4),
+        text(8),
+    ];
+    let collations = Collations::new();
+    let def = |ty| {
+        let def = TableDef::new("a/t").column("id", ty).primary(&["id"]);
+        def.index("by_id", &["id"])
+    };
+    let len = |def: &TableDef| {
+        let codec = def.key_codec(&def.primary, &collations).unwrap();
+        codec.constant_len()
+    };
+    let mut kept = 0;
+    for (from, to) in types.iter().flat_map(|from| types.map(|to| (*from, to))) {
+        if let Ok(after) = def(from).redefined(&def(to)) {
+            assert_eq!(len(&after), len(&def(from)), "{from} becomes {to}");
+            kept += 1;
+        }
+    }
+    assert_eq!(kept, types.len() + 2);
+    assert_eq!(len(&def(ColumnType::Fixed(4))), Some(4));
+}

@@ -43,6 +43,11 @@ impl PartCodec {
 }
 
 impl KeyCodec {
+    /// Bytes that every key takes, if they are always as many.
+    pub fn constant_len(&self) -> Option<usize> {
+        self.parts.iter().map(PartCodec::constant_len).sum()
+    }
+
     /// Appends to `out` the fields of the parts that stand at constant places, if the first part starts at
     /// `at`. Returns where the last part ends, if all of them do.
     pub fn fields(&self, mut at: usize, out: &mut Vec<KeyField>) -> Option<usize> {

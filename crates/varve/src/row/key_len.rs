@@ -17,12 +17,6 @@ impl KeyCodec {
         parts.map(|part| part.longest(part.segmented)).sum()
     }
 
-    /// How many bytes every key takes, if it is the same for all.
-    pub fn constant(&self) -> Option<usize> {
-        let is_constant = self.parts.iter().all(PartCodec::is_constant);
-        is_constant.then(|| self.longest(self.parts.len()))
-    }
-
     /// For each part, whether the longest value takes less in segments.
     pub fn is_shorter_in_segments(&self) -> impl Iterator<Item = bool> + '_ {
         let parts = self.parts.iter();
@@ -31,12 +25,6 @@ impl KeyCodec {
 }
 
 impl PartCodec {
-    /// All its values take the same number of bytes.
-    fn is_constant(&self) -> bool {
-        let has_length = matches!(self.kind, Kind::Bytes | Kind::Text(_));
-        !has_length && !self.nullable
-    }
-
     /// The most bytes that the part takes, stored in segments or not.
     fn longest(&self, segmented: bool) -> usize {
         let of_bytes = |len| match segmented {

@@ -1,7 +1,7 @@
 //! Changes of secondary entries, each in one mini-transaction together with its undo record (UNDO-1). When
 //! they are made, and in which order, is said in `write` (SEC-1, SEC-2, GAP-1).
 
-use crate::base::{Error, Result, RollPtr, Sabotage};
+use crate::base::{Error, Result, RollPtr, Sabotage, TrxId};
 use crate::btree::{Cuts, Shorten};
 use crate::catalog::{
     DELETED, ENTRY_LEN, EntryRecord, FROZEN_AT, FROZEN_CUT, OpenIndex, OpenTable, REVIVED,
@@ -22,11 +22,14 @@ use super::write::{MAX_MTR, OnDuplicate};
 pub(super) struct Freezer<'a>(pub &'a Core);
 
 impl Shorten for Freezer<'_> {
-    fn cuts(&self, leaf: SlottedRef<'_>) -> Cuts {
-        let limit = match self.0.log.is_sabotaged(Sabotage::FrozenTooEarly) {
+    fn limit(&self) -> TrxId {
+        match self.0.log.is_sabotaged(Sabotage::FrozenTooEarly) {
             true => self.0.sys.finished_below(),
             false => self.0.sys.freeze_limit(),
-        };
+        }
+    }
+
+    fn cuts(&self, leaf: SlottedRef<'_>, limit: TrxId) -> Cuts {
         let is_cut = |payload: &[u8]| may_freeze(payload, limit);
         Cuts::of(leaf, FROZEN_AT, FROZEN_CUT, is_cut)
     }
@@ -183,19 +186,23 @@ fn set_entry(
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
         let flags = if unmark { REVIVED } else { DELETED };
         let flags = flags | forms.unwrap_or(old.forms());
+        let state = state_bytes(flags, id);
+        let mut bytes = &state[..];
         if is_frozen(&payload) {
-            let bytes = &[0; FROZEN_CUT];
+            let (flags, trx) = state.split_at(FROZEN_AT);
             let (slot, off) = (pos.slot, FROZEN_AT as u16);
-            mtr.op(pos.h, PageOp::WidenPayload { slot, off, bytes });
+            mtr.op(
+                pos.h,
+                PageOp::WidenPayload {
+                    slot,
+                    off,
+                    bytes: trx,
+                },
+            );
+            bytes = flags;
         }
-        mtr.op(
-            pos.h,
-            PageOp::PatchPayload {
-                slot: pos.slot,
-                off: 0,
-                bytes: &state_bytes(flags, id),
-            },
-        );
+        let (slot, off) = (pos.slot, 0);
+        mtr.op(pos.h, PageOp::PatchPayload { slot, off, bytes });
         append_undo(trx, &mut mtr, undo_page, table.id(), kind);
         mtr.commit();
         return Ok(Set::Done);

@@ -13,9 +13,9 @@
 //!
 //! - **LOAD-1** The table's name begins with `#`: it is its maker's own, until it is renamed. Views that are
 //!   older than that don't read it then (`OpenTable::created_by`). The load has the table's exclusive lock
-//!   until its transaction ends. So it does not matter since when rows are seen: they, their entries and
-//!   their long values carry an id that the load has drawn, and that has committed before the first of them
-//!   is there. No lock on a row is implied.
+//!   until its transaction ends. So it does not matter since when rows are seen: they and their long values
+//!   carry an id that the load has drawn, and that has committed before the first of them is there, and
+//!   their entries are frozen (FREEZE-1). No lock on a row is implied.
 //! - **LOAD-2** From the first row until `finish` returns, the table is good for nothing but to be dropped:
 //!   rows have no entries yet, and if the load ends in another way, or by a crash, they stay. The pages that
 //!   they and their long values have go with the table's file.
@@ -95,7 +95,7 @@ pub struct TableLoad {
     n: u64,
     /// The greatest value of the AUTO_INCREMENT counter among them.
     counted: Option<u64>,
-    /// LOAD-1: the id is that of rows and entries, too.
+    /// LOAD-1, LOAD-6: the id is that of rows, too, and of entries in a transaction.
     chains: LoadedChains,
     /// A duplicate is refused by `finish`, which shows it, not earlier.
     tells_late: bool,

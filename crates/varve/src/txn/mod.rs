@@ -50,12 +50,12 @@
 //! that, so its number was drawn before the view loaded `c`: 'yes' is right. If they include it, the view
 //! asks ring, map and its own list.
 //!
-//! **The gate.** Three parties need to know all open views: purge, to remove what no view needs; upkeep, when
-//! it reuses a ring segment; and upkeep, when it forgets a straggler. Each of them (1) raises a bound in the
-//! gate, (2) passes a SeqCst fence, (3) walks over the slots. A view (1) publishes its slot, (2) passes a
-//! SeqCst fence, (3) looks at the gate, and draws new numbers if it does not comply with a bound. By the
-//! fences, at least one of the two sees what the other did in (1): either the walk meets the slot, or the
-//! view complies with the bound.
+//! **The gate.** Four parties need to know all open views: purge, to remove what no view needs; who freezes
+//! entries; upkeep, when it reuses a ring segment; and upkeep, when it forgets a straggler. Each of them (1)
+//! raises a bound in the gate, (2) passes a SeqCst fence, (3) walks over the slots. A view (1) publishes its
+//! slot, (2) passes a SeqCst fence, (3) looks at the gate, and draws new numbers if it does not comply with a
+//! bound. By the fences, at least one of the two sees what the other did in (1): either the walk meets the
+//! slot, or the view complies with the bound.
 //! - *Purge* raises `limit` to `t = next`. A view the walk misses has `c >= t`. The purge limit is the least
 //!   of `t`, the `c` of the slots it met, and the floors of commits under way. Views that open later have
 //!   `c >= t` as well (VIEW-2). Now let a number be below the returned limit, so below `t`: its draw was seen

@@ -14,10 +14,9 @@
 //! - **TXN-6** Each id below what `freeze_limit` returns is finished, and every view, open or to come,
 //!   members of the history store, too, sees what it committed.
 //!
-//! No latch is taken, and none is held but for `freeze_limit`, which waits for who else asks for it. Only
-//! `assign_id` and `adopt` can fail (the id limit can't be logged, ids have run out). The thread that draws
-//! the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody else waits for
-//! nothing here.
+//! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have
+//! run out). The thread that draws the middle number of a ring segment does upkeep (upkeep.rs) for the
+//! others; everybody else waits for nothing here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,13 +159,15 @@ pub struct TxnSys {
     id_limit: IdLimit,
     /// The largest limit that `purge_limit_past` returned.
     purge_limit: AtomicU64,
+    /// TXN-6. Only grows. Stored with Release by who has looked at all views, loaded with Acquire.
+    freeze_limit: AtomicU64,
+    /// Nobody waits for it: who finds it taken is content with the limit as it is.
     freezing: Mutex<Freezing>,
 }
 
-/// How far TXN-6 holds, and what is waited for so that it holds further.
+/// What is waited for so that TXN-6 holds further.
 #[derive(Default)]
 struct Freezing {
-    limit: u64,
     /// Ids below were finished when the counter stood at `since`, so their numbers are below that.
     next_limit: u64,
     since: u64,
@@ -199,6 +200,7 @@ impl TxnSys {
             upkeep: Mutex::new(Upkeep::default()),
             id_limit: IdLimit::new(first, log),
             purge_limit: AtomicU64::new(0),
+            freeze_limit: AtomicU64::new(0),
             freezing: Mutex::new(Freezing::default()),
             ids,
         }
@@ -381,19 +383,22 @@ impl TxnSys {
     /// before; and so will views to come, which draw larger ones (the gate: a view that this walk overlooks).
     pub fn freeze_limit(&self) -> TrxId {
         let ids = &self.ids;
-        let mut freezing = self.freezing.lock();
-        let now = ids.next.load(Ordering::Acquire);
-        ids.gate.raise_limit(now);
-        let oldest = self.slots.open().map(|(_, c, _)| c).min();
-        if oldest.is_none_or(|oldest| freezing.since <= oldest) {
-            freezing.limit = freezing.next_limit;
-            // In this order: what is below `low` is finished, or has been in the map since before (TXN-1).
-            let low = ids.low.load(Ordering::Acquire);
-            let (first_straggler, _) = ids.stragglers.bounds();
-            freezing.next_limit = low.min(first_straggler);
-            freezing.since = ids.next.load(Ordering::Acquire);
+        if let Some(mut freezing) = self.freezing.try_lock() {
+            let now = ids.next.load(Ordering::Acquire);
+            ids.gate.raise_limit(now);
+            let oldest = self.slots.open().map(|(_, c, _)| c).min();
+            if oldest.is_none_or(|oldest| freezing.since <= oldest) {
+                self.freeze_limit
+                    .store(freezing.next_limit, Ordering::Release);
+                // In this order: what is below `low` is finished, or has been in the map since before
+                // (TXN-1).
+                let low = ids.low.load(Ordering::Acquire);
+                let (first_straggler, _) = ids.stragglers.bounds();
+                freezing.next_limit = low.min(first_straggler);
+                freezing.since = ids.next.load(Ordering::Acquire);
+            }
         }
-        TrxId(freezing.limit)
+        TrxId(self.freeze_limit.load(Ordering::Acquire))
     }
 
     /// Where among `members`, which are in order, those begin that see what `writer` wrote, who has

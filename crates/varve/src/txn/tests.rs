@@ -554,14 +554,18 @@ fn ask(s: &Stress, rng: &mut SmallRng, view: &ReadView, answers: &mut Answers) {
         s.sys.wait_settled(id, || Ok(())).unwrap();
         answer = view.sees(id);
     }
-    let end = s.ends.lock().get(&id.0).copied();
+    let end = || s.ends.lock().get(&id.0).copied();
     if id.0 < s.freeze_limit.load(Ordering::SeqCst) {
         assert!(!s.sys.is_unfinished(id), "TXN-6: {id:?} goes on");
-        let is_seen = answer == Visibility::Visible || !matches!(end, Some(End::Committed(_)));
+        // Whoever has ended it is about to say so.
+        while end().is_none() {
+            thread::yield_now();
+        }
+        let is_seen = answer == Visibility::Visible || matches!(end(), Some(End::Aborted { .. }));
         assert!(is_seen, "TXN-6: {view:?} does not see {id:?}");
     }
     // VIEW-1; an id rolled back before the view opened is never met, and may be answered either way.
-    let aborted_before = matches!(end, Some(End::Aborted { at_least }) if at_least <= answers.c);
+    let aborted_before = matches!(end(), Some(End::Aborted { at_least }) if at_least <= answers.c);
     if let Some(before) = answers.said.insert(id.0, answer) {
         assert!(
             before == answer || aborted_before,
