@@ -71,13 +71,28 @@ static unsigned long stats_method;
 static unsigned long long stats_persistent_sample_pages;
 static unsigned long long stats_transient_sample_pages;
 
-static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
-  "Memory for cached pages of tables and indexes, in bytes.",
-  nullptr, nullptr, 128ULL << 20, 5ULL << 20, ~0ULL, 1ULL << 20);
-
 // One change at a time: SHOW VARIABLES has the value that was set last. Taken without the server's mutex,
 // which others need meanwhile.
-static std::mutex redo_capacity_changes;
+static std::mutex size_changes;
+
+// Changes a size in bytes that the engine may refuse.
+template<varve_code (*set)(const varve_db *, uint64_t)>
+static void update_size(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  const unsigned long long bytes= *static_cast<const unsigned long long *>(from);
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const std::lock_guard<std::mutex> change(size_changes);
+  const varve_code code= set(db, bytes);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (code == VARVE_OK)
+    *static_cast<unsigned long long *>(to)= bytes;
+  else
+    my_printf_error(code == VARVE_NO_SPACE ? ER_DISK_FULL : ER_WRONG_VALUE_FOR_VAR, "VARVE: %s", MYF(0), varve_last_error());
+}
+
+static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
+  "Memory for cached pages of tables and indexes, in bytes.",
+  nullptr, update_size<varve_db_set_buffer_pool>, 128ULL << 20, 5ULL << 20, ~0ULL, 1ULL << 20);
 
 static const unsigned long long least_redo_capacity= 4ULL << 20, most_redo_capacity= 512ULL << 30;
 
@@ -99,27 +114,14 @@ static int check_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, struc
   return 0;
 }
 
-static void update_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, const void *from)
-{
-  const unsigned long long bytes= *static_cast<const unsigned long long *>(from);
-  mysql_mutex_unlock(&LOCK_global_system_variables);
-  const std::lock_guard<std::mutex> change(redo_capacity_changes);
-  const varve_code code= varve_db_set_redo_capacity(db, bytes);
-  mysql_mutex_lock(&LOCK_global_system_variables);
-  if (code == VARVE_OK)
-    *static_cast<unsigned long long *>(to)= bytes;
-  else
-    my_printf_error(code == VARVE_NO_SPACE ? ER_DISK_FULL : ER_WRONG_VALUE_FOR_VAR, "VARVE: %s", MYF(0), varve_last_error());
-}
-
 // Two names of one setting: MariaDB's and MySQL's.
 static MYSQL_SYSVAR_ULONGLONG(log_file_size, redo_capacity, PLUGIN_VAR_RQCMDARG,
   "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below. The same as varve_redo_log_capacity.",
-  check_redo_capacity, update_redo_capacity, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
+  check_redo_capacity, update_size<varve_db_set_redo_capacity>, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
 
 static MYSQL_SYSVAR_ULONGLONG(redo_log_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,
   "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below. The same as varve_log_file_size.",
-  check_redo_capacity, update_redo_capacity, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
+  check_redo_capacity, update_size<varve_db_set_redo_capacity>, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
 
 static MYSQL_SYSVAR_BOOL(log_file_buffering, log_file_buffering, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Write the redo log through the operating system's cache. If the server starts with varve_flush_log_at_trx_commit=2, that "

@@ -654,6 +654,19 @@ pub unsafe extern "C" fn varve_db_set_online_log(db: *const varve_db, bytes: u64
     })
 }
 
+/// Changes how much memory there is for cached pages. More is there at once; less takes a while, and nobody waits
+/// for it. VARVE_INVALID: less than 256 pages, or more than the machine's memory; VARVE_NO_SPACE: the system has
+/// no more. Then nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_buffer_pool(db: *const varve_db, bytes: u64) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_buffer_pool_bytes(bytes)?;
+        Ok(VARVE_OK)
+    })
+}
+
 /// Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to
 /// less the way is taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room
 /// for the files. Then nothing was changed.

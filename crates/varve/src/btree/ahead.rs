@@ -66,7 +66,7 @@ impl Tree {
             return;
         }
         let by_bytes = MOST_BYTES / self.page_size();
-        let most = by_bytes.min(pool.n_frames() / 16).min(MOST as usize) as u32;
+        let most = by_bytes.min(pool.usable_frames() / 16).min(MOST as usize) as u32;
         scan.window = (scan.window * 2).max(FIRST).min(most);
         let wanted = scan.window.saturating_sub(scan.asked);
         // What is wrong the scan will meet itself.

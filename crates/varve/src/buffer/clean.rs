@@ -62,12 +62,20 @@ impl BufferPool {
 
     /// Takes those of these frames' pages that are the tablespace's and dirty.
     pub fn take_from(&self, frames: &[u32], space: SpaceId, out: &mut Vec<DirtyPage>) {
-        for taken in frames.iter().filter_map(|frame| self.take(*frame)) {
+        for taken in self.take_in(frames) {
             match taken.page.space == space {
                 true => out.push(taken),
                 false => self.write_given_up(taken),
             }
         }
+    }
+
+    /// Takes those of these frames' pages that are dirty.
+    pub fn take_in(&self, frames: &[u32]) -> Vec<DirtyPage> {
+        frames
+            .iter()
+            .filter_map(|frame| self.take(*frame))
+            .collect()
     }
 
     /// Takes up to `max` dirty pages that would give way, if they were clean: newcomers, and those that the

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
+use super::arena::Frames;
 use super::frame::{Frame, NIL, UNLOGGED_CHANGE};
 use crate::base::Lsn;
 
@@ -106,7 +107,7 @@ impl DirtyQueue {
 
     /// The page in `frame`, which the caller has latched exclusively, was changed from LSN `start` on.
     #[inline]
-    pub fn register(&self, frames: &[Frame], frame: u32, start: u64) {
+    pub fn register(&self, frames: &Frames, frame: u32, start: u64) {
         let f = &frames[frame as usize];
         // Nobody sets `copied` while the page is latched exclusively, and as long as it is not set nobody but
         // the latch's holder changes `first_change`. Acquire pairs with the Release of the thread that
@@ -133,7 +134,7 @@ impl DirtyQueue {
         }
     }
 
-    fn enqueue(&self, frames: &[Frame], frame: u32, change: u64) {
+    fn enqueue(&self, frames: &Frames, frame: u32, change: u64) {
         if !frames[frame as usize].queued.swap(true, AcqRel) {
             self.push_chain(frames, frame, frame, bucket_of(change));
         }
@@ -141,7 +142,7 @@ impl DirtyQueue {
 
     /// Puts a chain that the caller owns in front of a bucket's. Release: the walker's Acquire sees the
     /// links.
-    fn push_chain(&self, frames: &[Frame], first: u32, last: u32, bucket: u64) {
+    fn push_chain(&self, frames: &Frames, first: u32, last: u32, bucket: u64) {
         let head = &self.heads[bucket as usize % BUCKETS];
         let mut old = head.load(Relaxed);
         loop {
@@ -155,7 +156,7 @@ impl DirtyQueue {
 
     /// Shows every dirty frame of bucket `n` to `visit`; drops clean ones, moves those that belong to later
     /// buckets.
-    fn walk(&self, frames: &[Frame], n: u64, mut visit: impl FnMut(u32, u64)) {
+    fn walk(&self, frames: &Frames, n: u64, mut visit: impl FnMut(u32, u64)) {
         let mut at = self.heads[n as usize % BUCKETS].swap(NIL, Acquire);
         let mut kept: Option<(u32, u32)> = None;
         while at != NIL {
@@ -186,7 +187,7 @@ impl DirtyQueue {
     }
 
     /// The oldest `first_change` of all frames. `complete` is the redo log's, read before this call (DQ-2).
-    pub fn oldest(&self, frames: &[Frame], complete: Lsn) -> Option<Lsn> {
+    pub fn oldest(&self, frames: &Frames, complete: Lsn) -> Option<Lsn> {
         let mut walker = self.walker.lock();
         let mut least = None;
         for n in walker.base..walker.base + BUCKETS as u64 {
@@ -210,7 +211,7 @@ impl DirtyQueue {
     }
 
     /// Puts every frame in the chain that it belongs to (DQ-4).
-    pub fn settle(&self, frames: &[Frame]) {
+    pub fn settle(&self, frames: &Frames) {
         let walker = self.walker.lock();
         for n in walker.base..walker.base + BUCKETS as u64 {
             self.walk(frames, n, |_, change| {
@@ -223,7 +224,7 @@ impl DirtyQueue {
     }
 
     /// Shows frames with `first_change` up to `up_to`, oldest first, until `visit` has had enough (false).
-    pub fn visit_oldest(&self, frames: &[Frame], up_to: Lsn, mut visit: impl FnMut(u32) -> bool) {
+    pub fn visit_oldest(&self, frames: &Frames, up_to: Lsn, mut visit: impl FnMut(u32) -> bool) {
         let walker = self.walker.lock();
         let last = bucket_of(up_to.0).min(walker.base + BUCKETS as u64 - 1);
         let mut found = Vec::new();
@@ -246,8 +247,10 @@ impl DirtyQueue {
 mod tests {
     use super::*;
 
-    fn frames(n: usize) -> Vec<Frame> {
-        (0..n).map(|_| Frame::new()).collect()
+    fn frames(n: usize) -> Frames {
+        let frames = Frames::new(n).unwrap();
+        frames.grow(n).unwrap();
+        frames
     }
 
     fn clean(f: &Frame) {

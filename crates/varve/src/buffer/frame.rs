@@ -1,5 +1,4 @@
-//! The memory behind the pool: one arena of page-sized frames, and beside it one cache line of state per
-//! frame.
+//! One cache line of state for each frame of the pool.
 //!
 //! Invariants:
 //! - **BUF-1** `page` changes only while the frame is exclusively latched. So a thread that holds the latch,
@@ -17,8 +16,6 @@
 
 #![allow(unsafe_code)]
 
-use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use crossbeam_epoch as epoch;
@@ -27,8 +24,7 @@ use parking_lot::lock_api::RawMutex as _;
 
 use super::latch::Latch;
 use super::touched::Touched;
-use crate::base::instruments::{MeasuredMemory, Memory};
-use crate::base::{Error, PageId, Result, sync};
+use crate::base::{PageId, sync};
 use crate::page::InnerImage;
 
 /// No frame: the end of a hash chain or a dirty chain, an unknown hint.
@@ -44,6 +40,8 @@ pub(super) const UNLOGGED_CHANGE: u64 = u64::MAX;
 
 /// In `Frame::pins`: the frame belongs to the one thread that recycles it.
 const CLAIMED: u32 = 1 << 31;
+/// In `Frame::pins`, beside `CLAIMED`: the frame is out of use (BUF-9, size.rs).
+const WITHDRAWN: u32 = 1 << 30;
 
 /// One frame's state. Exactly one cache line, so that a hit touches this line and the page.
 #[repr(align(64))]
@@ -52,7 +50,7 @@ pub(super) struct Frame {
     /// by look-ups, which verify it after latching or pinning.
     pub page: sync::AtomicU64,
     pub latch: Latch,
-    /// Number of pins, and `CLAIMED`.
+    /// Number of pins, `CLAIMED` and `WITHDRAWN`.
     pins: sync::AtomicU32,
     pub touched: Touched,
     /// Next frame in the hash chain. Written under the bucket's mutex.
@@ -140,7 +138,7 @@ impl Frame {
     #[inline]
     pub fn unpin(&self) {
         let before = self.pins.fetch_sub(1, Release);
-        debug_assert!(before & !CLAIMED > 0, "unpin without a pin");
+        debug_assert!(before & !(CLAIMED | WITHDRAWN) > 0, "unpin without a pin");
     }
 
     /// Nobody has the frame pinned and nobody recycles it. Only a hint.
@@ -150,7 +148,7 @@ impl Frame {
 
     /// How many have pinned the frame, those among them that wait for its latch.
     pub fn pins(&self) -> u32 {
-        self.pins.load(Relaxed) & !CLAIMED
+        self.pins.load(Relaxed) & !(CLAIMED | WITHDRAWN)
     }
 
     /// From "no pins" to "claimed". Acquire: pairs with the Release of the last `unpin`.
@@ -164,6 +162,25 @@ impl Frame {
     pub fn unclaim(&self) {
         let before = self.pins.fetch_sub(CLAIMED, Release);
         debug_assert!(before & CLAIMED != 0, "unclaim without a claim");
+    }
+
+    /// Puts a frame out of use that is as BUF-3 says, and on no list. SeqCst: size.rs.
+    pub fn withdraw(&self) {
+        let before = self.pins.fetch_or(WITHDRAWN, SeqCst);
+        debug_assert!(
+            before & (CLAIMED | WITHDRAWN) == CLAIMED,
+            "BUF-9: it was free"
+        );
+        sync::between_seq_cst();
+    }
+
+    /// Puts it back into use: true for one of those who try. It is as it was when it was withdrawn.
+    pub fn take_back(&self) -> bool {
+        self.pins.fetch_and(!WITHDRAWN, SeqCst) & WITHDRAWN != 0
+    }
+
+    pub fn is_withdrawn(&self) -> bool {
+        self.pins.load(Relaxed) & WITHDRAWN != 0
     }
 
     pub fn is_dirty(&self) -> bool {
@@ -213,148 +230,6 @@ impl Drop for Frame {
             let image = std::mem::replace(&mut self.image, epoch::Atomic::null());
             drop(image.try_into_owned());
         }
-    }
-}
-
-/// All frames' page memory, in one anonymous mapping: page-aligned, huge pages where the system has them,
-/// returned to the system when the pool is dropped, left out of core dumps.
-pub(super) struct Arena {
-    base: NonNull<u8>,
-    len: usize,
-    page_size: usize,
-    _measured: MeasuredMemory,
-}
-
-// SAFETY: the arena is plain memory; every access goes through a frame's latch (guards in guard.rs).
-unsafe impl Send for Arena {}
-// SAFETY: as above.
-unsafe impl Sync for Arena {}
-
-impl Arena {
-    pub fn new(frames: usize, page_size: usize) -> Result<Arena> {
-        let len = frames * page_size;
-        // SAFETY: an anonymous private mapping at no particular address; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            let why = std::io::Error::last_os_error();
-            return Err(Error::NoSpace {
-                what: format!("buffer pool of {len} bytes can't be mapped: {why}"),
-            });
-        }
-        // SAFETY: the mapping that was just made. Both calls are advice; a refusal changes nothing.
-        unsafe {
-            libc::madvise(base, len, libc::MADV_HUGEPAGE);
-            libc::madvise(base, len, libc::MADV_DONTDUMP);
-        }
-        let base = NonNull::new(base.cast()).expect("mmap does not map address 0");
-        Ok(Arena {
-            _measured: MeasuredMemory::new(Memory::BufferPool, len),
-            base,
-            len,
-            page_size,
-        })
-    }
-
-    /// Start of a frame's page. A thread that reads or writes there holds the frame's latch.
-    #[inline]
-    pub fn page_ptr(&self, frame: u32) -> *mut u8 {
-        let offset = frame as usize * self.page_size;
-        debug_assert!(offset + self.page_size <= self.len);
-        // SAFETY: inside the mapping.
-        unsafe { self.base.as_ptr().add(offset) }
-    }
-}
-
-impl Arena {
-    /// Has the system give memory to these frames now, rather than when each is first written to. What they
-    /// hold stays. Only advice: a system that can't do it gives memory later.
-    pub fn back(&self, frames: Range<usize>) {
-        let (start, len) = (frames.start * self.page_size, frames.len() * self.page_size);
-        assert!(start + len <= self.len);
-        // SAFETY: inside the mapping. Pages that have memory keep it and its content, others read as zeros
-        // before and after, so a thread that uses them meanwhile sees no difference.
-        unsafe {
-            let at = self.base.as_ptr().add(start).cast();
-            libc::madvise(at, len, libc::MADV_POPULATE_WRITE);
-        }
-    }
-
-    /// Whether any of these frames, which are whole pages of the system, has memory.
-    #[cfg(all(test, not(loom)))]
-    pub fn has_memory(&self, frames: Range<usize>) -> bool {
-        let (start, len) = (frames.start * self.page_size, frames.len() * self.page_size);
-        assert!(start + len <= self.len);
-        // The system's pages may be larger than this; they are not smaller.
-        let mut pages = vec![0u8; len / 4096 + 1];
-        // SAFETY: inside the mapping, and there is a byte for each of the system's pages.
-        let done = unsafe {
-            let at = self.base.as_ptr().add(start).cast();
-            libc::mincore(at, len, pages.as_mut_ptr().cast())
-        };
-        assert_eq!(done, 0);
-        pages.iter().any(|page| page & 1 != 0)
-    }
-
-    /// Has the processor fetch the lines of a slotted page that a search reads first: header and the middle
-    /// of the slots of a page of some dozens of records. They are fetched at the same time, not one after the
-    /// other.
-    #[inline]
-    pub fn prefetch(&self, frame: u32) {
-        let page = self.page_ptr(frame);
-        for offset in [0, 64, 192, 320, 448] {
-            fetch_line(page.wrapping_add(offset));
-        }
-    }
-
-    /// The same for a part that is going to be copied.
-    #[inline]
-    pub fn prefetch_part(&self, frame: u32, part: Range<usize>) {
-        let page = self.page_ptr(frame);
-        // From the start of a line: the part's last byte need not lie a whole line behind its first one's.
-        for offset in (part.start & !63..part.end).step_by(64).take(8) {
-            fetch_line(page.wrapping_add(offset));
-        }
-    }
-
-    /// The same for so many bytes from the page's start.
-    pub fn prefetch_start(&self, frame: u32, bytes: usize) {
-        let page = self.page_ptr(frame);
-        for offset in (0..bytes.min(self.page_size)).step_by(64) {
-            fetch_line(page.wrapping_add(offset));
-        }
-    }
-
-    /// The same for the line with the fences.
-    #[inline]
-    pub fn prefetch_fences(&self, frame: u32) {
-        fetch_line(self.page_ptr(frame).wrapping_add(self.page_size - 64));
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn fetch_line(at: *const u8) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint to the processor, which reads nothing that the program sees and faults at no address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn fetch_line(_: *const u8) {}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, unmapped once; guards borrow the pool, so none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 

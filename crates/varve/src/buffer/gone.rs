@@ -14,6 +14,7 @@
 //! from where the hand was when it came.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -21,8 +22,8 @@ use super::{BufferPool, DirtyPage};
 use crate::base::{PageId, SpaceId};
 
 pub(super) struct Gone {
-    /// Of the pool.
-    frames: usize,
+    /// Of the pool, used or not. Relaxed: a new one holds no page of a tablespace that has gone before.
+    frames: AtomicUsize,
     /// Those that no portion has taken note of. Held for a moment only: a statement waits for it.
     arrived: Mutex<Vec<SpaceId>>,
     /// Held for a portion.
@@ -40,17 +41,24 @@ struct Round {
 impl Gone {
     pub fn new(frames: usize) -> Gone {
         Gone {
-            frames,
+            frames: AtomicUsize::new(frames),
             arrived: Mutex::default(),
             round: Mutex::default(),
         }
+    }
+
+    /// The pool has so many frames now: the hand goes past the new ones, too.
+    pub fn grow(&self, frames: usize) {
+        let mut round = self.round.lock();
+        let more = frames - self.frames.swap(frames, Relaxed);
+        round.going.values_mut().for_each(|left| *left += more);
     }
 
     /// The round, with all that has arrived.
     fn round(&self) -> MutexGuard<'_, Round> {
         let mut round = self.round.lock();
         let arrived = std::mem::take(&mut *self.arrived.lock());
-        let frames = self.frames;
+        let frames = self.frames.load(Relaxed);
         round
             .going
             .extend(arrived.into_iter().map(|space| (space, frames)));
@@ -81,7 +89,7 @@ impl BufferPool {
                 let _held = self.drop_held.begin();
                 self.forget_if(*hand, is_gone);
             }
-            *hand = (*hand + 1) % self.frames.len() as u32;
+            *hand = (*hand + 1) % self.gone.frames.load(Relaxed) as u32;
         }
         going.retain(|_, left| {
             *left = left.saturating_sub(portion);

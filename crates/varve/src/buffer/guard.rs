@@ -51,6 +51,10 @@ impl<'a> SharedPage<'a> {
         self.pool.frames[self.frame as usize].page_id()
     }
 
+    pub(super) fn frame(&self) -> u32 {
+        self.frame
+    }
+
     /// Where the page is, and its range stamp.
     #[inline]
     pub fn hint(&self) -> FrameHint {

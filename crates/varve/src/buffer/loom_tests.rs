@@ -4,7 +4,8 @@
 //!
 //! Modelled: page id, pins and claim, the hash chains with their mutex, the latch (latch.rs). Not modelled,
 //! because each of them is an atomic step here: the queue of free frames, dirty states, images, and the
-//! pages' bytes, which show what a guard gives access to.
+//! pages' bytes, which show what a guard gives access to. With a pool that changes its size: the limit and the
+//! marks of frames that are out of use, too.
 
 use std::sync::Arc;
 
@@ -71,12 +72,16 @@ fn check_frames(pool: &BufferPool) {
         assert!(!held[..n].contains(page), "{page} is in two frames");
         assert!(pool.table.find(&pool.frames, *page).is_some());
     }
-    assert_eq!(held.len() + pool.free_frames(), pool.n_frames());
-    for f in &pool.frames {
+    let withdrawn = pool.frames.iter().filter(|f| f.is_withdrawn()).count();
+    let free = pool.free_frames();
+    assert_eq!(held.len() + free + withdrawn, pool.frames.len());
+    for (n, f) in pool.frames.iter().enumerate() {
         assert_eq!(
             f.unpinned(),
             f.page_id().to_u64() != super::frame::NO_PAGE_ID
         );
+        let is_beyond = n >= pool.usable_frames();
+        assert!(is_beyond || !f.is_withdrawn(), "BUF-9: {n}");
     }
 }
 
@@ -129,4 +134,15 @@ fn loom_clock_against_lookups() {
         pool.refill_free(1);
     };
     check(1, [evict, |pool| read(pool, 2)], |pool| write(pool, 2));
+}
+
+/// BUF-9: a frame is on its way to the free list while the limit falls below it, and rises again.
+#[test]
+fn loom_sizes_against_frames_that_become_free() {
+    let forget: Part = |pool| pool.forget(id(3));
+    check(2, [forget], |pool| {
+        pool.set_frames(2).unwrap();
+        pool.withdraw_leaving(1, &mut Vec::new());
+        pool.set_frames(FRAMES as usize).unwrap();
+    });
 }

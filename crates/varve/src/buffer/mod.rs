@@ -48,13 +48,14 @@
 
 #![allow(unsafe_code)]
 
+mod arena;
 mod clean;
 mod contents;
 mod dirty;
 mod frame;
 mod gone;
+mod grown;
 mod guard;
-mod held_back;
 mod latch;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -69,6 +70,9 @@ mod probation;
 mod replace;
 #[cfg(all(test, not(loom)))]
 mod replace_tests;
+mod size;
+#[cfg(all(test, not(loom)))]
+mod size_tests;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -80,6 +84,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
 
 use crossbeam_epoch::{Guard, Owned, Shared};
+use parking_lot::Mutex;
 
 pub use clean::DirtyPage;
 pub use contents::{PageContent, PooledPage};
@@ -92,13 +97,15 @@ use crate::base::sync::yield_now;
 use crate::base::{DISK_THREADS, Durations, Error, PageId, Result, SpaceId};
 use crate::io::{DiskFile, Transfer};
 use crate::page::{self, InnerImage, PageHint, PageType};
+use arena::{Arena, Frames, physical_memory};
 use dirty::DirtyQueue;
-use frame::{Arena, Frame};
+use frame::Frame;
 use gone::Gone;
 use latch::Latch;
 use page_table::PageTable;
 use pending::Pending;
 use replace::Replacement;
+use size::Size;
 use stats::Counters;
 
 /// Where pages come from and go to. Implemented by the tablespaces.
@@ -191,6 +198,9 @@ pub struct PoolSettings {
 /// The smallest pool, in frames: a few mini-transactions at a time.
 pub const MIN_FRAMES: usize = if cfg!(loom) { 2 } else { 64 };
 
+/// The largest: numbers of frames have 31 bits.
+const MOST_FRAMES: u32 = (u32::MAX >> 1) - 1;
+
 /// After how many leaves in a row a scan reads ahead by default: few enough for a scan of some hundred rows
 /// not to have caused reads.
 pub const READ_AHEAD_THRESHOLD: u32 = 3;
@@ -235,7 +245,8 @@ pub struct BufferPool {
     store: Arc<dyn PageStore>,
     page_size: usize,
     arena: Arena,
-    frames: Box<[Frame]>,
+    frames: Frames,
+    size: Mutex<Size>,
     table: PageTable,
     dirty: DirtyQueue,
     replacement: Replacement,
@@ -304,25 +315,40 @@ impl Mode for ExclusiveMode {
     unsafe fn settle(_: &Latch) {}
 }
 
+/// Memory for so many frames, and addresses for as many as the machine's memory holds: no more than it began
+/// with if the system has no addresses for them.
+fn memory(frames: usize, page_size: usize) -> Result<(Frames, Arena)> {
+    let with_room = |most: usize| -> Result<_> {
+        let (states, arena) = (Frames::new(most)?, Arena::new(most, page_size)?);
+        states.grow(frames)?;
+        arena.grow(frames)?;
+        arena.measure(frames);
+        Ok((states, arena))
+    };
+    let most = match cfg!(loom) {
+        true => frames,
+        false => (physical_memory() / page_size as u64).min(u64::from(MOST_FRAMES)) as usize,
+    };
+    with_room(most.max(frames)).or_else(|_| with_room(frames))
+}
+
 impl BufferPool {
     pub fn new(settings: PoolSettings, store: Arc<dyn PageStore>) -> Result<BufferPool> {
         let frames = settings.bytes / settings.page_size as u64;
-        if frames < MIN_FRAMES as u64 || frames >= u64::from(u32::MAX >> 1) {
+        if frames < MIN_FRAMES as u64 || frames > u64::from(MOST_FRAMES) {
             return Err(Error::invalid(format!(
                 "buffer pool of {} bytes: it must hold at least {MIN_FRAMES} pages of {} bytes, and fewer than 2^31",
                 settings.bytes, settings.page_size
             )));
         }
         let n = frames as usize;
-        let frames: Box<[Frame]> = (0..n).map(|_| Frame::new()).collect();
-        for f in &frames {
-            f.latch.lock_exclusive();
-        }
+        let (frames, arena) = memory(n, settings.page_size)?;
         Ok(BufferPool {
             store,
             page_size: settings.page_size,
-            arena: Arena::new(n, settings.page_size)?,
+            arena,
             frames,
+            size: Mutex::new(Size::new(n)),
             table: PageTable::new(n),
             dirty: DirtyQueue::new(),
             replacement: Replacement::new(n, settings.page_size),
@@ -336,10 +362,6 @@ impl BufferPool {
 
     pub fn page_size(&self) -> usize {
         self.page_size
-    }
-
-    pub fn n_frames(&self) -> usize {
-        self.frames.len()
     }
 
     pub fn store(&self) -> &Arc<dyn PageStore> {
@@ -462,10 +484,7 @@ impl BufferPool {
     /// Keeps the page in the pool until the pin is dropped.
     pub fn pin(self: &Arc<Self>, id: PageId) -> Result<Pin> {
         let latched = self.shared(id)?;
-        let frame = self
-            .table
-            .find(&self.frames, id)
-            .expect("latched, so it stays");
+        let frame = latched.frame();
         // The latch keeps recyclers from finishing but not from claiming for a moment.
         while !self.frames[frame as usize].try_pin() {
             yield_now();

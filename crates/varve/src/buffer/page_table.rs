@@ -13,12 +13,19 @@
 //! and reports a miss, which PT-2 settles. A frame is unlinked before its page id changes, and linked after
 //! the new one is set. Heads and links are stored with Release and loaded with Acquire, so that a thread that
 //! finds a frame through a chain sees the page id that put it there or a newer one.
+//!
+//! **When the pool grows** the heads are replaced by more of them, and every chain is made anew, under all
+//! buckets' mutexes. Walks go on meanwhile: they end up in foreign chains, or at heads that are not used any
+//! more, whose chains nobody looks after. PT-1 and PT-2 say why that does no harm: whoever has a bucket's
+//! mutex sees the heads that count, as they are replaced under it.
 
 use std::sync::atomic::Ordering::*;
 
 use crossbeam_utils::CachePadded;
 
-use super::frame::{Frame, NIL};
+use super::arena::Frames;
+use super::frame::{Frame, NIL, NO_PAGE_ID};
+use super::grown::Grown;
 use crate::base::PageId;
 use crate::base::sync::{AtomicU32, Mutex, MutexGuard};
 
@@ -26,44 +33,80 @@ use crate::base::sync::{AtomicU32, Mutex, MutexGuard};
 const MAX_STEPS: usize = 64;
 
 // In a model few, so that pages meet in them.
-const STRIPES: usize = if cfg!(loom) { 1 } else { 256 };
-const MIN_BUCKETS: usize = if cfg!(loom) { 2 } else { 64 };
+const STRIPE_BITS: u32 = if cfg!(loom) { 0 } else { 8 };
+const MIN_BUCKETS: usize = if cfg!(loom) { 2 } else { 1 << STRIPE_BITS };
 
 pub(super) struct PageTable {
-    heads: Box<[AtomicU32]>,
-    /// Shift that leaves as many upper bits of the hash as there are buckets.
-    shift: u32,
-    /// A bucket's mutex is the stripe of its number.
+    heads: Grown<Heads>,
+    /// A bucket's mutex is that of the upper bits of its number, which are the same in every table.
     stripes: Box<[CachePadded<Mutex<()>>]>,
 }
 
-impl PageTable {
-    pub fn new(frames: usize) -> PageTable {
+struct Heads {
+    heads: Box<[AtomicU32]>,
+    /// Shift that leaves as many upper bits of the hash as there are buckets.
+    shift: u32,
+}
+
+impl Heads {
+    fn new(frames: usize) -> Heads {
         let buckets = match cfg!(loom) {
             true => MIN_BUCKETS,
             false => (frames * 2).next_power_of_two().max(MIN_BUCKETS),
         };
-        PageTable {
+        Heads {
             heads: (0..buckets).map(|_| AtomicU32::new(NIL)).collect(),
             shift: 64 - buckets.trailing_zeros(),
-            stripes: (0..STRIPES).map(|_| Default::default()).collect(),
         }
     }
 
-    /// Fibonacci hashing: consecutive pages of a tablespace go to well-spread buckets.
     #[inline]
-    fn bucket(&self, id: PageId) -> usize {
-        (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    fn of(&self, hash: u64) -> &AtomicU32 {
+        &self.heads[(hash >> self.shift) as usize]
+    }
+}
+
+/// Fibonacci hashing: consecutive pages of a tablespace go to well-spread buckets.
+#[inline]
+fn hash(id: PageId) -> u64 {
+    id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl PageTable {
+    pub fn new(frames: usize) -> PageTable {
+        PageTable {
+            heads: Grown::new(Heads::new(frames)),
+            stripes: (0..1 << STRIPE_BITS).map(|_| Default::default()).collect(),
+        }
     }
 
-    fn stripe(&self, bucket: usize) -> MutexGuard<'_, ()> {
-        self.stripes[bucket % STRIPES].lock()
+    fn stripe(&self, hash: u64) -> MutexGuard<'_, ()> {
+        self.stripes[(hash >> 32 >> (32 - STRIPE_BITS)) as usize].lock()
+    }
+
+    /// The pool has so many frames now, all of them. By one thread at a time.
+    pub fn grow(&self, frames: &[Frame]) {
+        let next = Heads::new(frames.len());
+        if next.heads.len() <= self.heads.heads.len() {
+            return;
+        }
+        let _all: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
+        // Pages come and go under a mutex only, so a frame that names one is in a chain.
+        for (at, frame) in frames.iter().enumerate() {
+            let page = frame.page.load(Relaxed);
+            if page != NO_PAGE_ID {
+                let head = next.of(hash(PageId::from_u64(page)));
+                frame.hash_next.store(head.load(Relaxed), Release);
+                head.store(at as u32, Release);
+            }
+        }
+        self.heads.replace(next);
     }
 
     /// The frame that probably holds `id`.
     #[inline]
     pub fn find(&self, frames: &[Frame], id: PageId) -> Option<u32> {
-        let mut at = self.heads[self.bucket(id)].load(Acquire);
+        let mut at = self.heads.of(hash(id)).load(Acquire);
         for _ in 0..MAX_STEPS {
             let frame = frames.get(at as usize)?;
             if frame.holds(id) {
@@ -76,10 +119,11 @@ impl PageTable {
 
     /// Links `frame`, which the caller has claimed and exclusively latched, as the one that holds `id`. False
     /// if another frame does already; then nothing changed.
-    pub fn insert(&self, frames: &[Frame], frame: u32, id: PageId) -> bool {
-        let bucket = self.bucket(id);
-        let _guard = self.stripe(bucket);
-        let head = self.heads[bucket].load(Relaxed);
+    pub fn insert(&self, frames: &Frames, frame: u32, id: PageId) -> bool {
+        let hash = hash(id);
+        let _guard = self.stripe(hash);
+        let link = self.heads.of(hash);
+        let head = link.load(Relaxed);
         let mut at = head;
         while at != NIL {
             if frames[at as usize].holds(id) {
@@ -90,15 +134,15 @@ impl PageTable {
         let f = &frames[frame as usize];
         f.page.store(id.to_u64(), Release);
         f.hash_next.store(head, Release);
-        self.heads[bucket].store(frame, Release);
+        link.store(frame, Release);
         true
     }
 
     /// Takes `frame` out of the chain of `id` and clears its page id. The caller holds its exclusive latch.
-    pub fn remove(&self, frames: &[Frame], frame: u32, id: PageId) {
-        let bucket = self.bucket(id);
-        let _guard = self.stripe(bucket);
-        let mut link = &self.heads[bucket];
+    pub fn remove(&self, frames: &Frames, frame: u32, id: PageId) {
+        let hash = hash(id);
+        let _guard = self.stripe(hash);
+        let mut link = self.heads.of(hash);
         loop {
             let at = link.load(Relaxed);
             assert!(at != NIL, "{id} is in a frame but not in the page table");
@@ -110,8 +154,6 @@ impl PageTable {
             link = next;
         }
         // The frame keeps its own link: a walker that stands on it finds the rest of the chain.
-        frames[frame as usize]
-            .page
-            .store(super::frame::NO_PAGE_ID, Release);
+        frames[frame as usize].page.store(NO_PAGE_ID, Release);
     }
 }

@@ -204,7 +204,7 @@ impl BufferPool {
     /// A free frame, as BUF-3 says, if one is at hand and nobody waits for one.
     fn spare_frame(&self) -> Option<u32> {
         let under_way = self.counters.ahead_under_way.load(Relaxed) as usize;
-        let most = (self.frames.len() / 8).clamp(1, MAX_UNDER_WAY);
+        let most = (self.usable_frames() / 8).clamp(1, MAX_UNDER_WAY);
         if under_way >= most || self.replacement.waiting() > 0 {
             return None;
         }

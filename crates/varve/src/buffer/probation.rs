@@ -52,6 +52,11 @@ impl Probation {
         }
     }
 
+    /// How many frames it was made for.
+    pub fn room(&self) -> usize {
+        self.ring.len()
+    }
+
     /// The numbers of those on probation, with those of pages that have gone meanwhile.
     fn waiting(&self) -> Range<u64> {
         let (left, came) = (self.left.load(Relaxed), self.came.load(Relaxed));

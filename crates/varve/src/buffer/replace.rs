@@ -17,9 +17,8 @@
 //! takes the older half of them first. Until then the hand frees a frame if it finds one close by, so that
 //! bulk changes don't use up the lives of all the others.
 //!
-//! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the
-//! free list does not have them, and the hand goes round below it. When the limit rises the hand is somewhere
-//! else, which does no harm.
+//! **Fewer frames.** Frames from the limit on are out of use (BUF-9, size.rs): the free list does not have
+//! them, and the hand goes round below it. When the limit moves the hand is somewhere else, which does no harm.
 //!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
 //! woken when half of them are taken; a thread that finds none left moves the hand itself.
@@ -41,15 +40,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::ArrayQueue;
+use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 
 use super::BufferPool;
 use super::frame::{Frame, NO_PAGE_ID};
+use super::grown::Grown;
 use super::probation::Probation;
 use super::touched::{Clock, Tick};
-use crate::base::{Error, PageId, Result};
+use crate::base::{Error, PageId, Result, sync};
 
 /// The hand is advanced by this many frames at once, so that threads looking for frames rarely meet.
 const HAND_STEP: usize = 8;
@@ -74,17 +74,18 @@ enum Newcomer {
 
 pub(super) struct Replacement {
     /// Frames that hold nothing (BUF-3).
-    free: ArrayQueue<u32>,
-    /// Frames from this one on are held back (BUF-9). Relaxed: who gets one of a frame that it has passed
-    /// gets it from the free list.
-    pub(super) limit: AtomicU32,
+    free: SegQueue<u32>,
+    /// Frames from this one on are out of use (BUF-9). SeqCst: size.rs.
+    limit: sync::AtomicU32,
+    /// How many of them are held back for recovery's redo. Relaxed: it changes under a mutex, and who reads
+    /// it without asks there again, or is told later.
+    held: AtomicU32,
     /// The clock hand; taken modulo the limit.
     hand: CachePadded<AtomicU64>,
     /// Number of pages loaded; ticks derive from it.
     loads: CachePadded<AtomicU64>,
-    loads_per_tick: u64,
     clock: Clock,
-    probation: Probation,
+    probation: Grown<Probation>,
     /// Threads that wait for the cleaner.
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
@@ -110,49 +111,58 @@ pub(super) struct Backing {
     used: AtomicU32,
     /// The cleaner was asked for more.
     asked: AtomicBool,
-    /// How many frames beyond those in use are to have memory.
-    ahead: u32,
+    /// So many frames beyond those in use have memory at most.
+    most_ahead: u32,
 }
 
 impl Backing {
-    fn new(frames: usize, page_size: usize) -> Backing {
+    fn new(page_size: usize) -> Backing {
         Backing {
             until: AtomicU32::new(0),
             used: AtomicU32::new(0),
             asked: AtomicBool::new(false),
-            ahead: (frames / 16).min(MAX_AHEAD_BYTES / page_size) as u32,
+            most_ahead: (MAX_AHEAD_BYTES / page_size) as u32,
         }
+    }
+
+    /// How many frames beyond those in use are to have memory.
+    fn ahead(&self, limit: u32) -> u32 {
+        (limit / 16).min(self.most_ahead)
     }
 
     /// Whether `frame` is so close to the frames without memory that more is wanted, of those below `limit`.
     #[inline]
     fn is_short(&self, frame: u32, limit: u32) -> bool {
         let until = self.until.load(Relaxed);
-        until < limit && frame + self.ahead / 2 >= until
+        until < limit && frame + self.ahead(limit) / 2 >= until
+    }
+
+    /// Frames from this one on lose their memory.
+    fn end_at(&self, limit: u32) {
+        self.until.fetch_min(limit, Relaxed);
+        self.used.fetch_min(limit, Relaxed);
     }
 }
 
 impl Replacement {
     pub fn new(frames: usize, page_size: usize) -> Replacement {
-        let free = ArrayQueue::new(frames);
-        for f in 0..frames {
-            free.push(f as u32).expect("the queue holds every frame");
-        }
+        let free = SegQueue::new();
+        (0..frames).for_each(|frame| free.push(frame as u32));
         Replacement {
             free,
-            limit: AtomicU32::new(frames as u32),
+            limit: sync::AtomicU32::new(frames as u32),
+            held: AtomicU32::new(0),
             hand: CachePadded::new(AtomicU64::new(0)),
             loads: CachePadded::new(AtomicU64::new(0)),
-            loads_per_tick: (frames as u64 / 16).max(1),
             clock: Clock::new(),
-            probation: Probation::new(frames),
+            probation: Grown::new(Probation::new(frames)),
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
             given_up: OnceLock::new(),
             wake_cleaner: OnceLock::new(),
             low_mark: AtomicU32::new(0),
             told_low: AtomicBool::new(false),
-            backing: Backing::new(frames, page_size),
+            backing: Backing::new(page_size),
         }
     }
 
@@ -163,7 +173,7 @@ impl Replacement {
 
     pub fn count_load(&self) {
         let loads = self.loads.fetch_add(1, Relaxed) + 1;
-        if loads.is_multiple_of(self.loads_per_tick) {
+        if loads.is_multiple_of(u64::from(self.limit() / 16).max(1)) {
             self.clock.tick();
         }
     }
@@ -177,11 +187,39 @@ impl Replacement {
     }
 
     pub(super) fn push(&self, frame: u32) {
-        self.free.push(frame).expect("the queue holds every frame");
+        self.free.push(frame);
     }
 
+    #[inline]
     pub fn limit(&self) -> u32 {
-        self.limit.load(Relaxed)
+        self.limit.load(SeqCst)
+    }
+
+    /// Frames that are held back for recovery's redo.
+    pub fn held(&self) -> u32 {
+        self.held.load(Relaxed)
+    }
+
+    /// By one thread at a time (size.rs).
+    pub fn set_limit(&self, limit: u32, held: u32) {
+        self.held.store(held, Relaxed);
+        self.limit.store(limit, SeqCst);
+        sync::between_seq_cst();
+        self.backing.end_at(limit);
+    }
+
+    /// The pool has so many frames now. By one thread at a time. Who is on probation is forgotten, which does
+    /// no harm once in a while.
+    pub fn grow(&self, frames: usize) {
+        if frames > self.probation.room() {
+            let twice = 2 * self.probation.room();
+            self.probation.replace(Probation::new(frames.max(twice)));
+        }
+    }
+
+    /// The page goes, though it may be used: it is kept when it comes back soon.
+    pub fn remember(&self, page: PageId) {
+        self.probation.remember(page, self.loads());
     }
 
     pub fn free_len(&self) -> usize {
@@ -295,8 +333,7 @@ impl BufferPool {
     /// One of the free list.
     pub(super) fn pop_free(&self) -> Option<u32> {
         let r = &self.replacement;
-        let f = r.pop()?;
-        assert!(f < r.limit(), "BUF-9");
+        let f = self.pop()?;
         if r.backing.is_short(f, r.limit()) {
             self.want_memory(f);
         }
@@ -327,8 +364,9 @@ impl BufferPool {
         let backing = &self.replacement.backing;
         backing.asked.store(false, Relaxed);
         let from = backing.until.load(Relaxed);
-        let to = backing.used.load(Relaxed).saturating_add(backing.ahead);
-        let to = to.min(self.replacement.limit());
+        let limit = self.replacement.limit();
+        let to = (backing.used.load(Relaxed)).saturating_add(backing.ahead(limit));
+        let to = to.min(limit);
         if to > from {
             self.arena.back(from as usize..to as usize);
             backing.until.store(to, Relaxed);
@@ -344,7 +382,7 @@ impl BufferPool {
         let found = loop {
             r.wake_cleaner();
             let mut guard = r.cleaned.0.lock();
-            let found = r
+            let found = self
                 .pop()
                 .or_else(|| match started.elapsed() < NEWCOMERS_PATIENCE {
                     true => self.spare(self.all_rounds()),
@@ -387,7 +425,7 @@ impl BufferPool {
                 }
                 match found {
                     None => found = Some(index),
-                    Some(_) => self.replacement.push(index),
+                    Some(_) => self.push(index),
                 }
             }
             if found.is_some() {
@@ -399,7 +437,7 @@ impl BufferPool {
 
     /// Takes the page out of a frame that nobody uses and that is clean. Afterwards the frame is as BUF-3
     /// says.
-    fn try_recycle(&self, index: u32) -> bool {
+    pub(super) fn try_recycle(&self, index: u32) -> bool {
         let f = &self.frames[index as usize];
         if !f.try_claim() {
             return false;
@@ -435,7 +473,7 @@ impl BufferPool {
     }
 
     pub(super) fn push_free(&self, index: u32) {
-        self.replacement.push(index);
+        self.push(index);
         self.replacement.notify();
     }
 

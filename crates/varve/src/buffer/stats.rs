@@ -71,8 +71,11 @@ pub struct LatchWaits {
 /// What happened since the pool was made, and what it holds now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolStats {
+    /// What the setting says.
     pub frames: u64,
-    /// Those that are for no page now (held_back.rs), and the others that have none.
+    /// More, which are there until they are empty (size.rs).
+    pub leaving_frames: u64,
+    /// Those of the setting that are for no page now (size.rs), and the others that have none.
     pub held_back_frames: u64,
     pub free_frames: u64,
     /// How often a page was latched that was in the pool. Each frame tells of its last few later.
@@ -109,7 +112,8 @@ impl BufferPool {
     pub fn stats(&self) -> PoolStats {
         let c = &self.counters;
         PoolStats {
-            frames: self.frames.len() as u64,
+            frames: (self.usable_frames() + self.held_back_frames()) as u64,
+            leaving_frames: self.frames_leaving() as u64,
             held_back_frames: self.held_back_frames() as u64,
             free_frames: self.replacement.free_len() as u64,
             hits: c.hits.get(),

@@ -20,7 +20,7 @@ pub(super) fn id(no: u32) -> PageId {
 }
 
 /// Body words of a test page, all the same.
-fn fill(page: &mut [u8], value: u64) {
+pub(super) fn fill(page: &mut [u8], value: u64) {
     for w in page[PAGE_HEADER..].chunks_exact_mut(8) {
         w.copy_from_slice(&value.to_le_bytes());
     }
@@ -98,7 +98,7 @@ fn with_cleaner(pool: &BufferPool, threads: usize, work: impl Fn(usize) + Sync) 
                 let mut taken = vec![];
                 match turn % 3 {
                     0 => pool.take_oldest(Lsn(u64::MAX >> 1), 8, &mut taken),
-                    1 => pool.take_cold(pool.n_frames(), 0, 8, &mut taken),
+                    1 => pool.take_cold(pool.usable_frames(), 0, 8, &mut taken),
                     _ => drop(pool.refill_free(4)),
                 }
                 clean(pool, taken);
@@ -298,7 +298,7 @@ fn pages_in_use_all_the_time_are_not_cold() {
     }
     for (rounds, cold) in [(0, &[2][..]), (2, &[1, 2]), (4, &[0, 1, 2])] {
         let mut taken = vec![];
-        pool.take_cold(pool.n_frames(), rounds, 8, &mut taken);
+        pool.take_cold(pool.usable_frames(), rounds, 8, &mut taken);
         let mut pages: Vec<u32> = taken.iter().map(|taken| taken.page.no.0).collect();
         pages.sort_unstable();
         assert_eq!(pages, cold, "{rounds} rounds");

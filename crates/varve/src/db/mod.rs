@@ -310,6 +310,30 @@ impl Database {
         Ok(())
     }
 
+    /// Changes how much memory there is for cached pages (`Options::buffer_pool_bytes`), rounded down to whole
+    /// pages. More is there when this returns. Less takes a while, in which pages are written and put out; nobody
+    /// waits for it, and the status variable `buffer_pool_pages_leaving` says how far it is. Until the next
+    /// start: that takes what `Options` says.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: less than 256 pages, or more than the machine's memory at the start. `NoSpace`: the system has
+    /// no more memory. Then nothing has changed.
+    pub fn set_buffer_pool_bytes(&self, bytes: u64) -> Result<()> {
+        let core = &self.inner.core;
+        let page_size = core.pool.page_size() as u64;
+        options::validate_buffer_pool(bytes, page_size)?;
+        let before = core.pool.stats().frames;
+        let frames = usize::try_from(bytes / page_size).unwrap_or(usize::MAX);
+        core.pool.set_frames(frames)?;
+        if before != frames as u64 {
+            core.note(&format!(
+                "the buffer pool changes from {before} to {frames} pages"
+            ));
+        }
+        Ok(())
+    }
+
     /// Changes how much redo there may be between the checkpoint and the newest change
     /// (`Options::redo_capacity_bytes`). More is there when this returns; to set what is set already does
     /// nothing. To less the way is taken while the

@@ -244,14 +244,7 @@ impl Options {
         if !(10..=24).contains(&bits) {
             return Err(Error::invalid(format!("transaction_ring_bits {bits}")));
         }
-        let least = u64::from(self.page_size) * 256;
-        if self.buffer_pool_bytes < least {
-            return Err(Error::invalid(format!(
-                "buffer_pool_bytes {} is below 256 pages ({least} bytes)",
-                self.buffer_pool_bytes
-            )));
-        }
-        Ok(())
+        validate_buffer_pool(self.buffer_pool_bytes, u64::from(self.page_size))
     }
 
     /// Where sorts go of a database in this directory.
@@ -369,6 +362,17 @@ pub(super) fn validate_fill_factor_pct(pct: u32) -> Result<()> {
         true => Ok(()),
         false => {
             let what = format!("fill_factor_pct {pct} is not from 10 to 100");
+            Err(Error::invalid(what))
+        }
+    }
+}
+
+pub(super) fn validate_buffer_pool(bytes: u64, page_size: u64) -> Result<()> {
+    let least = 256 * page_size;
+    match bytes >= least {
+        true => Ok(()),
+        false => {
+            let what = format!("buffer_pool_bytes {bytes} is below 256 pages ({least} bytes)");
             Err(Error::invalid(what))
         }
     }

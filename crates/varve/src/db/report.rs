@@ -100,6 +100,7 @@ fn buffer_pool(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::R
         "Database pages     {}",
         stats
             .frames
+            .saturating_add(stats.leaving_frames)
             .saturating_sub(stats.free_frames + stats.held_back_frames)
     )?;
     writeln!(out, "Modified db pages  {dirty}")?;

@@ -52,10 +52,10 @@ impl BatchWriter {
         pool: Arc<BufferPool>,
         log: Arc<RedoLog>,
         doublewrite: Option<Doublewrite>,
-        batch_pages: usize,
+        most_in_batch: usize,
         counters: Arc<FlushCounters>,
     ) -> BatchWriter {
-        let buf = AlignedBuf::new(HEADER_BYTES + batch_pages * pool.page_size());
+        let buf = AlignedBuf::new(HEADER_BYTES + most_in_batch * pool.page_size());
         BatchWriter {
             pool,
             log,

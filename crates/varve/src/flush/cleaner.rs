@@ -1,7 +1,7 @@
 //! The page cleaner's thread: when to write pages. How many is `pace`'s.
 //!
 //! Every tenth of a second, every second while there is nothing to do, and whenever it is woken, it asks the
-//! system for the memory that the pool will use next (`buffer/replace.rs`), and looks after four things, the
+//! system for the memory that the pool will use next (`buffer/replace.rs`), and looks after five things, the
 //! most urgent first:
 //!
 //! 1. **Pages of tablespaces that are gone** leave their frames (BUF-10), for a quarter of a tick at a time:
@@ -13,6 +13,7 @@
 //!    first, with a checkpoint after each batch, because threads may be waiting for room in the log.
 //!    Otherwise it writes what `pace` says.
 //! 4. **Checkpoint**, once a second, or when it can advance by 1/32 of the capacity.
+//! 5. **Frames of a pool that was made smaller** are emptied (BUF-9), for a quarter of a tick at a time.
 //!
 //! No thread of a user writes pages. A thread that finds the log full waits, without latches, for the next
 //! checkpoint (`redo/log.rs`), which comes after each batch; it would only queue for the doublewrite file if
@@ -46,8 +47,9 @@ fn is_most(written: usize, wanted: usize) -> bool {
 /// Batches at full speed, or for frames, before the other duties get their turn.
 const BATCHES_IN_A_ROW: usize = 16;
 
-/// Frames that are looked at for pages of tablespaces that are gone before the cleaner asks whether to go on.
-const GONE_PORTION: usize = 4096;
+/// Frames that are looked at, for pages of tablespaces that are gone or because they are to go themselves,
+/// before the cleaner asks whether to go on.
+const PORTION: usize = 4096;
 
 /// Wakes the cleaner. Kept apart from everything else, as the pool and the log refer to it.
 #[derive(Default)]
@@ -135,10 +137,12 @@ impl Cleaner {
         let more_frames = self.keep_free_frames(&options)?;
         let more_age = self.keep_age(&options)?;
         self.checkpoint_if_due()?;
-        if more_gone || more_frames || more_age {
+        let more_leave = self.withdraw_frames()?;
+        if more_gone || more_frames || more_age || more_leave {
             return Ok(Duration::ZERO);
         }
-        let clean = self.shared.pool.dirty_logged_pages() == 0;
+        let pool = &self.shared.pool;
+        let clean = pool.dirty_logged_pages() == 0 && pool.frames_leaving() == 0;
         Ok(match clean && self.pace.is_quiet(Instant::now()) {
             true => IDLE_TICK,
             false => TICK,
@@ -148,7 +152,7 @@ impl Cleaner {
     /// Duty 1. True if there is more to do.
     fn forget_gone(&self) -> bool {
         let begun = Instant::now();
-        while self.shared.pool.forget_gone(GONE_PORTION) {
+        while self.shared.pool.forget_gone(PORTION) {
             if begun.elapsed() >= TICK / 4 || self.signal.stopped() {
                 return true;
             }
@@ -167,7 +171,7 @@ impl Cleaner {
             if pool.refill_free(target) >= target && pool.frames_wanted() == 0 {
                 return Ok(false);
             }
-            let batch = self.shared.batch_pages;
+            let batch = self.shared.batch_pages();
             if self.shared.flush_cold(look_at, 0, batch, Cause::Lru)? == 0 {
                 // Pages in use, or clean ones that the next round of the clock will get. Threads that still
                 // wait wake us.
@@ -231,7 +235,7 @@ impl Cleaner {
                 self.keep_free_frames(options)?;
             }
             let end = self.shared.log.next_lsn();
-            let batch = self.shared.batch_pages;
+            let batch = self.shared.batch_pages();
             if self.shared.flush_oldest(end, batch, Cause::Sync)? == 0 {
                 // The oldest pages are in others' hands; look again at the next tick.
                 return Ok(false);
@@ -244,7 +248,7 @@ impl Cleaner {
     /// For a round at most, and until frames are wanted: the other duties come first.
     fn follow_plan(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let batch = self.shared.batch_pages;
+        let batch = self.shared.batch_pages();
         while let Some(plan) = self.pace.plan(Instant::now(), batch) {
             let wanted = plan.pages.min(batch);
             let written = self.write_planned(&plan, wanted)?;
@@ -299,6 +303,20 @@ impl Cleaner {
             self.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Duty 5. True if there is more to do.
+    fn withdraw_frames(&self) -> Result<bool> {
+        let begun = Instant::now();
+        let mut dirty = Vec::new();
+        let shared = &self.shared;
+        loop {
+            let mut more = shared.pool.withdraw_leaving(PORTION, &mut dirty);
+            more |= shared.flush_frames(&dirty)? > 0;
+            if !more || begun.elapsed() >= TICK / 4 || self.signal.stopped() {
+                return Ok(more);
+            }
+        }
     }
 
     fn checkpoint(&mut self) -> Result<()> {

@@ -90,8 +90,8 @@ struct Shared {
     pool: Arc<BufferPool>,
     log: Arc<RedoLog>,
     writer: Mutex<BatchWriter>,
-    /// Pages per batch.
-    batch_pages: usize,
+    /// Pages that there is room for in a batch.
+    most_in_batch: usize,
     checkpointer: Arc<Checkpointer>,
     counters: Arc<FlushCounters>,
     /// Read once a round.
@@ -103,6 +103,11 @@ impl Shared {
         *self.options.lock()
     }
 
+    /// Pages per batch: nobody can use them meanwhile, so in a small pool they are fewer.
+    fn batch_pages(&self) -> usize {
+        self.most_in_batch.min(self.pool.usable_frames() / 8)
+    }
+
     /// Takes up to `max` pages (at most a batch) that were changed at or below `up_to`, and writes them.
     /// Returns how many were taken; some of them may have been left because their latches were busy.
     fn flush_oldest(&self, up_to: Lsn, max: usize, cause: Cause) -> Result<usize> {
@@ -110,7 +115,7 @@ impl Shared {
         // The mutex first: a page that is taken is written without waiting for another batch.
         let mut writer = self.writer.lock();
         self.pool
-            .take_oldest(up_to, max.min(self.batch_pages), &mut taken);
+            .take_oldest(up_to, max.min(self.batch_pages()), &mut taken);
         self.write(&mut writer, taken, cause)
     }
 
@@ -120,8 +125,19 @@ impl Shared {
         let mut taken = Vec::new();
         let mut writer = self.writer.lock();
         self.pool
-            .take_cold(look_at, rounds, max.min(self.batch_pages), &mut taken);
+            .take_cold(look_at, rounds, max.min(self.batch_pages()), &mut taken);
         self.write(&mut writer, taken, cause)
+    }
+
+    /// The same for the pages in these frames, which are to be free.
+    fn flush_frames(&self, frames: &[u32]) -> Result<usize> {
+        let mut pages = 0;
+        for frames in frames.chunks(self.batch_pages()) {
+            let mut writer = self.writer.lock();
+            let taken = self.pool.take_in(frames);
+            pages += self.write(&mut writer, taken, Cause::Lru)?;
+        }
+        Ok(pages)
     }
 
     fn write(
@@ -141,7 +157,7 @@ impl Shared {
         self.flush_until(lsn, || match self.checkpointer.oldest_change() {
             Some(oldest) if oldest < lsn => {
                 let up_to = Lsn(lsn.0 - 1);
-                self.flush_oldest(up_to, self.batch_pages, Cause::Requested)
+                self.flush_oldest(up_to, self.batch_pages(), Cause::Requested)
                     .map(Some)
             }
             _ => Ok(None),
@@ -155,7 +171,7 @@ impl Shared {
                 return Ok(None);
             }
             let mut pages = 0;
-            for frames in frames.chunks(self.batch_pages) {
+            for frames in frames.chunks(self.batch_pages()) {
                 let mut taken = Vec::new();
                 let mut writer = self.writer.lock();
                 self.pool.take_from(frames, space, &mut taken);
@@ -174,7 +190,7 @@ impl Shared {
         // Every change below is complete then, so it is registered with its page.
         self.log.sync_to(lsn)?;
         // Pages that need not be written at all (BUF-10).
-        while self.pool.forget_gone(self.pool.n_frames()) {}
+        while self.pool.forget_gone(usize::MAX) {}
         let mut written = Instant::now();
         loop {
             self.log.check()?;
@@ -223,12 +239,12 @@ impl Flusher {
             None
         };
         let counters = Arc::new(FlushCounters::default());
-        let batch_pages = doublewrite::batch_pages(page_size).min(env.pool.n_frames() / 8);
+        let most_in_batch = doublewrite::batch_pages(page_size);
         let writer = BatchWriter::new(
             env.pool.clone(),
             env.log.clone(),
             doublewrite,
-            batch_pages,
+            most_in_batch,
             counters.clone(),
         );
         let checkpointer = Arc::new(Checkpointer::new(
@@ -243,7 +259,7 @@ impl Flusher {
             pool: env.pool,
             log: env.log,
             writer: Mutex::new(writer),
-            batch_pages,
+            most_in_batch,
             checkpointer,
             counters,
             options: Arc::new(Mutex::new(env.settings.options)),

@@ -60,7 +60,7 @@ fn clean(env: &MtrEnv, buf: &mut [u8]) {
     let pool = &env.pool;
     let complete = env.log.complete_lsn();
     let mut taken = Vec::new();
-    pool.take_cold(pool.n_frames().min(512), 0, 64, &mut taken);
+    pool.take_cold(pool.usable_frames().min(512), 0, 64, &mut taken);
     pool.take_oldest(complete, 16, &mut taken);
     env.log.write_to(complete).expect("the log takes it");
     for page in taken {
