@@ -25,6 +25,7 @@ namespace {
 char *address_value, *socket_value, *option_value, *auth_file_value, *cert_value, *key_value, *ca_value;
 unsigned int port_value, threads_value, change_threads_value, connections_value, value_bytes_value;
 my_bool binlog_value;
+unsigned long long cache_bytes_value;
 unsigned int batch_value, read_batch_value, idle_timeout_value, sweep_interval_value;
 
 const unsigned int ONLY_AT_START= PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY;
@@ -52,6 +53,9 @@ MYSQL_SYSVAR_UINT(w_batch_size, batch_value, ONLY_AT_START,
 MYSQL_SYSVAR_UINT(r_batch_size, read_batch_value, ONLY_AT_START,
   "Reads that a client of memcached sends together see one moment, up to so many. 0: all.",
   nullptr, nullptr, 0, 0, 1000000, 0);
+MYSQL_SYSVAR_ULONGLONG(cache_size, cache_bytes_value, ONLY_AT_START,
+  "So many bytes of memory have the items that varve_memcache.cache_policies has in memory, if any.",
+  nullptr, nullptr, 64ULL << 20, 1ULL << 20, 1ULL << 40, 0);
 MYSQL_SYSVAR_BOOL(binlog, binlog_value, ONLY_AT_START,
   "The binary log has what clients of memcached change, where there is one.", nullptr, nullptr, true);
 MYSQL_SYSVAR_STR(auth_file, auth_file_value, ONLY_AT_START,
@@ -209,27 +213,27 @@ bool read_containers(Local_connection &sql, std::string *delimiter)
   return true;
 }
 
-// What clients may do. The store is told what they may not.
+varve_memcached_policy policy(const char *name)
+{
+  if (!strcmp(name, "cache_only"))
+    return VARVE_MEMCACHED_CACHE_ONLY;
+  if (!strcmp(name, "caching"))
+    return VARVE_MEMCACHED_CACHING;
+  return strcmp(name, "disabled") ? VARVE_MEMCACHED_TABLE_ONLY : VARVE_MEMCACHED_DISABLED;
+}
+
+// What clients may do, and where.
 bool read_policies(Local_connection &sql, varve_memcached_store *store)
 {
-  std::string unknown;
   const bool has_list= sql.query(
     "SELECT get_policy, set_policy, delete_policy, flush_policy FROM varve_memcache.cache_policies"
     " WHERE policy_name = 'cache_policy'",
     [&](char **row) {
-      bool *const disabled[]= {&store->no_gets, &store->no_sets, &store->no_deletes, &store->no_flushes};
-      for (size_t n= 0; n < array_elements(disabled); n++)
-      {
-        *disabled[n]= !strcmp(row[n], "disabled");
-        if (!strcmp(row[n], "cache_only") || !strcmp(row[n], "caching"))
-          unknown= row[n];
-      }
+      size_t n= 0;
+      for (varve_memcached_policy *of : {&store->gets, &store->sets, &store->deletes, &store->flushes})
+        *of= policy(row[n++]);
     });
-  if (!has_list)
-    return refused(std::string("varve_memcache.cache_policies can't be read: ") + sql.words());
-  if (!unknown.empty())
-    return refused("varve_memcache.cache_policies says " + unknown + ": there is no cache beside the buffer pool, say varve_only");
-  return true;
+  return has_list || refused(std::string("varve_memcache.cache_policies can't be read: ") + sql.words());
 }
 
 bool listen(const std::string &delimiter, varve_memcached_store store)
@@ -260,6 +264,7 @@ bool listen(const std::string &delimiter, varve_memcached_store store)
   options.value_bytes= value_bytes_value;
   options.batch= batch_value;
   options.read_batch= read_batch_value;
+  options.cache_bytes= size_t(cache_bytes_value);
   options.accounts= unless_empty(auth_file_value);
   options.certificate= unless_empty(cert_value);
   options.key= unless_empty(key_value);
@@ -321,6 +326,7 @@ struct st_mysql_sys_var *memcached_variables[]= {
   MYSQL_SYSVAR(max_value_size),
   MYSQL_SYSVAR(w_batch_size),
   MYSQL_SYSVAR(r_batch_size),
+  MYSQL_SYSVAR(cache_size),
   MYSQL_SYSVAR(binlog),
   MYSQL_SYSVAR(auth_file),
   MYSQL_SYSVAR(ssl_cert),

@@ -286,6 +286,12 @@ void Memcached_columns::read(varve_memcached_item *out)
   m_read= *out;
 }
 
+const std::string &Memcached_columns::read_key()
+{
+  read_text(m_keys, m_container->separator, &m_key);
+  return m_key;
+}
+
 bool Memcached_columns::have_key() const
 {
   return std::none_of(m_keys.begin(), m_keys.end(), [](const Field *field) { return field->is_null(); });

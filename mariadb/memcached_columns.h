@@ -41,6 +41,8 @@ public:
   bool fill_key(const char *key, size_t bytes);
   // What the row has that was read. The value is kept here.
   void read(varve_memcached_item *out);
+  // The key of the row that was read, as text, which is kept here.
+  const std::string &read_key();
   // The row that was read has no NULL in its key: one that has is no item.
   bool have_key() const;
   // When the row ends; 0: it does not.

@@ -82,6 +82,8 @@ public:
   void end_reads();
   varve_memcached_code begin(ulong wait_seconds);
   varve_memcached_code put(varve_memcached_item *item);
+  void read_put(varve_memcached_item *out);
+  void found_key(const uint8_t **key, size_t *key_bytes);
   varve_memcached_code remove();
   varve_memcached_code commit();
   void roll_back();
@@ -479,6 +481,20 @@ varve_memcached_code Rows::put(varve_memcached_item *item)
   return VARVE_MEMCACHED_OK;
 }
 
+void Rows::read_put(varve_memcached_item *out)
+{
+  const Attached attached(m_thd);
+  m_columns.read(out);
+}
+
+void Rows::found_key(const uint8_t **key, size_t *key_bytes)
+{
+  const Attached attached(m_thd);
+  const std::string &text= m_columns.read_key();
+  *key= reinterpret_cast<const uint8_t *>(text.data());
+  *key_bytes= text.size();
+}
+
 varve_memcached_code Rows::remove()
 {
   const Attached attached(m_thd);
@@ -631,6 +647,10 @@ varve_memcached_store memcached_rows(Containers *containers)
   store.end_reads= [](void *session) { rows(session)->end_reads(); };
   store.begin= [](void *session, uint64_t wait_seconds) { return rows(session)->begin(ulong(wait_seconds)); };
   store.put= [](void *session, varve_memcached_item *item) { return rows(session)->put(item); };
+  store.read_put= [](void *session, varve_memcached_item *out) { rows(session)->read_put(out); };
+  store.found_key= [](void *session, const uint8_t **key, size_t *key_bytes) {
+    rows(session)->found_key(key, key_bytes);
+  };
   store.remove= [](void *session) { return rows(session)->remove(); };
   store.commit= [](void *session) { return rows(session)->commit(); };
   store.roll_back= [](void *session) { rows(session)->roll_back(); };

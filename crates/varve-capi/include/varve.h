@@ -236,6 +236,19 @@ typedef enum varve_memory {
   VARVE_MEMORY_SORT_BUFFERS,
 } varve_memory;
 
+// Where requests of a kind are done.
+typedef enum varve_memcached_policy {
+  // In the table.
+  VARVE_MEMCACHED_TABLE_ONLY = 0,
+  // In the process's memory: no table is opened.
+  VARVE_MEMCACHED_CACHE_ONLY = 1,
+  // In both: reads look in memory first, and keep there what they find in the table. What is in memory is
+  // what clients have changed or read last, and does not know what others change in the table.
+  VARVE_MEMCACHED_CACHING = 2,
+  // They are refused.
+  VARVE_MEMCACHED_DISABLED = 3,
+} varve_memcached_policy;
+
 // What a call of a varve_memcached_store came to.
 typedef enum varve_memcached_code {
   VARVE_MEMCACHED_OK = 0,
@@ -810,11 +823,12 @@ typedef struct varve_memcached_store {
   const char *const *tables;
   // What stands between a container's name and a key.
   const char *delimiter;
-  // What clients may not do: read items, put them, delete them, and all at once.
-  bool no_gets;
-  bool no_sets;
-  bool no_deletes;
-  bool no_flushes;
+  // Where clients read items, put or change them, delete them, and delete all. If reads are
+  // VARVE_MEMCACHED_CACHING, memory forgets what others of them change in the table only.
+  enum varve_memcached_policy gets;
+  enum varve_memcached_policy sets;
+  enum varve_memcached_policy deletes;
+  enum varve_memcached_policy flushes;
   // A new session; null: there can't be one.
   void *(*open)(void *context);
   void (*close)(void *session);
@@ -829,6 +843,11 @@ typedef struct varve_memcached_store {
   enum varve_memcached_code (*begin)(void *session, uint64_t wait_seconds);
   // Changes the row that was looked for last, or makes it. `cas` may become another one.
   enum varve_memcached_code (*put)(void *session, struct varve_memcached_item *item);
+  // What a read finds of the row that was put last, which a column may have as another text.
+  void (*read_put)(void *session, struct varve_memcached_item *out);
+  // The key of the row that was found last: another one than was looked for, where case does not matter,
+  // say. Valid until the session's next call, and so stays what was found.
+  void (*found_key)(void *session, const uint8_t **key, size_t *key_bytes);
   // Deletes the row that was found last.
   enum varve_memcached_code (*remove)(void *session);
   enum varve_memcached_code (*commit)(void *session);
@@ -863,6 +882,8 @@ typedef struct varve_memcached_options {
   size_t batch;
   // Reads in one view; 0: as many as come together.
   size_t read_batch;
+  // So much memory have items, if a policy needs any.
+  size_t cache_bytes;
   // A file with a line `user:password` for each client; null: nobody is asked.
   const char *accounts;
   // PEM files: the server's certificate, its key, and authorities of whom clients need a certificate. With

@@ -44,6 +44,7 @@ pub mod history;
 pub mod instruments;
 pub mod load;
 pub mod memcached;
+mod memcached_rows;
 pub mod monitor;
 pub mod pool_dump;
 pub mod prepared;

@@ -1,24 +1,20 @@
 //! The memcached protocol on rows that the caller finds and changes: a server's tables, say.
 //!
-//! A caller's session is one place where a batch of requests is done. Sessions are made as they are needed,
-//! and kept for the next batch, whichever connection sends it: a connection that is idle has none.
+//! What is done with them, and what instead of them or beside them in memory, is in `memcached_rows`.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::varve::Error;
-use ::varve_memcached::{
-    Durable, Goes, Item, ItemRef, Items, Memcached, MemcachedOptions, Refusal, TlsFiles, Wait,
-};
+use ::varve_memcached::{Memcached, MemcachedOptions, TlsFiles};
 
 use crate::collation::{c_text, text};
 use crate::error::guard_without_database;
 use crate::error::varve_code::{self, VARVE_OK};
+use crate::memcached_rows::Rows;
 use crate::status::varve_counter_fn;
 
 /// What a call of a varve_memcached_store came to.
@@ -37,10 +33,21 @@ pub enum varve_memcached_code {
     /// The same, and it is not to be tried again: somebody ended the batch.
     VARVE_MEMCACHED_KILLED = 5,
 }
-use varve_memcached_code::{
-    VARVE_MEMCACHED_BUSY, VARVE_MEMCACHED_FAILED, VARVE_MEMCACHED_KILLED, VARVE_MEMCACHED_MADE,
-    VARVE_MEMCACHED_NO_ROW, VARVE_MEMCACHED_OK,
-};
+
+/// Where requests of a kind are done.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum varve_memcached_policy {
+    /// In the table.
+    VARVE_MEMCACHED_TABLE_ONLY = 0,
+    /// In the process's memory: no table is opened.
+    VARVE_MEMCACHED_CACHE_ONLY = 1,
+    /// In both: reads look in memory first, and keep there what they find in the table. What is in memory is
+    /// what clients have changed or read last, and does not know what others change in the table.
+    VARVE_MEMCACHED_CACHING = 2,
+    /// They are refused.
+    VARVE_MEMCACHED_DISABLED = 3,
+}
 
 /// How a row is looked for.
 #[repr(C)]
@@ -78,11 +85,12 @@ pub struct varve_memcached_store {
     pub tables: *const *const c_char,
     /// What stands between a container's name and a key.
     pub delimiter: *const c_char,
-    /// What clients may not do: read items, put them, delete them, and all at once.
-    pub no_gets: bool,
-    pub no_sets: bool,
-    pub no_deletes: bool,
-    pub no_flushes: bool,
+    /// Where clients read items, put or change them, delete them, and delete all. If reads are
+    /// VARVE_MEMCACHED_CACHING, memory forgets what others of them change in the table only.
+    pub gets: varve_memcached_policy,
+    pub sets: varve_memcached_policy,
+    pub deletes: varve_memcached_policy,
+    pub flushes: varve_memcached_policy,
     /// A new session; null: there can't be one.
     pub open: unsafe extern "C" fn(context: *mut c_void) -> *mut c_void,
     pub close: unsafe extern "C" fn(session: *mut c_void),
@@ -103,6 +111,12 @@ pub struct varve_memcached_store {
         session: *mut c_void,
         item: *mut varve_memcached_item,
     ) -> varve_memcached_code,
+    /// What a read finds of the row that was put last, which a column may have as another text.
+    pub read_put: unsafe extern "C" fn(session: *mut c_void, out: *mut varve_memcached_item),
+    /// The key of the row that was found last: another one than was looked for, where case does not matter,
+    /// say. Valid until the session's next call, and so stays what was found.
+    pub found_key:
+        unsafe extern "C" fn(session: *mut c_void, key: *mut *const u8, key_bytes: *mut usize),
     /// Deletes the row that was found last.
     pub remove: unsafe extern "C" fn(session: *mut c_void) -> varve_memcached_code,
     pub commit: unsafe extern "C" fn(session: *mut c_void) -> varve_memcached_code,
@@ -143,6 +157,8 @@ pub struct varve_memcached_options {
     pub batch: usize,
     /// Reads in one view; 0: as many as come together.
     pub read_batch: usize,
+    /// So much memory have items, if a policy needs any.
+    pub cache_bytes: usize,
     /// A file with a line `user:password` for each client; null: nobody is asked.
     pub accounts: *const c_char,
     /// PEM files: the server's certificate, its key, and authorities of whom clients need a certificate. With
@@ -155,385 +171,6 @@ pub struct varve_memcached_options {
     pub idle_seconds: u64,
     /// How often what is over is deleted; 0: never.
     pub sweep_seconds: u64,
-}
-
-/// A caller's rows.
-struct Rows {
-    store: varve_memcached_store,
-    containers: Vec<Container>,
-    delimiter: Vec<u8>,
-    value_bytes: usize,
-    /// Sessions that nobody uses: the last one that was used is the next one.
-    idle: Mutex<Vec<Session>>,
-}
-
-struct Container {
-    name: Vec<u8>,
-    table: Vec<u8>,
-}
-
-// SAFETY: the caller promises that its functions may be called by any thread with this context.
-unsafe impl Send for Rows {}
-// SAFETY: as above.
-unsafe impl Sync for Rows {}
-
-/// A session of the caller's.
-struct Session(*mut c_void, unsafe extern "C" fn(session: *mut c_void));
-
-// SAFETY: the caller promises that any thread may use it, one at a time.
-unsafe impl Send for Session {}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // SAFETY: CAPI-2; it came from `open`, and nobody has it any more.
-        unsafe { (self.1)(self.0) }
-    }
-}
-
-/// What a connection keeps.
-struct Connected {
-    container: usize,
-    /// Where the batch has begun: what is done again begins there.
-    begun_in: usize,
-    session: Option<Session>,
-}
-
-/// Sessions that are kept although nobody uses them.
-const MOST_IDLE: usize = 64;
-
-impl Rows {
-    /// # Safety
-    ///
-    /// The store's texts are valid.
-    unsafe fn new(store: varve_memcached_store, value_bytes: usize) -> Rows {
-        // SAFETY: the caller's promise.
-        let list = |texts| unsafe { list(texts) };
-        let pairs = list(store.containers).into_iter().zip(list(store.tables));
-        // SAFETY: the caller's promise.
-        let delimiter = unsafe { CStr::from_ptr(store.delimiter) };
-        Rows {
-            containers: pairs
-                .map(|(name, table)| Container { name, table })
-                .collect(),
-            delimiter: delimiter.to_bytes().to_vec(),
-            store,
-            value_bytes,
-            idle: Mutex::default(),
-        }
-    }
-
-    /// The row's key in what a client says, after a change of container if that names one. `None`: it names
-    /// a container, and nothing else.
-    fn named<'k>(
-        &self,
-        connected: &mut Connected,
-        key: &'k [u8],
-    ) -> Result<Option<&'k [u8]>, Refusal> {
-        let Some(named) = key.strip_prefix(b"@@") else {
-            return Ok(Some(key));
-        };
-        let delimiter = &self.delimiter[..];
-        let end = match delimiter.is_empty() {
-            true => None,
-            false => named
-                .windows(delimiter.len())
-                .position(|at| at == delimiter),
-        };
-        let name = &named[..end.unwrap_or(named.len())];
-        let found = self.containers.iter().position(|is| is.name == name);
-        connected.container = found.ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
-            Refusal::Because(format!("there is no container '{name}'"))
-        })?;
-        Ok(end.map(|end| &named[end + delimiter.len()..]))
-    }
-
-    fn key<'k>(&self, connected: &mut Connected, key: &'k [u8]) -> Result<&'k [u8], Refusal> {
-        self.named(connected, key)?.ok_or_else(|| {
-            let key = String::from_utf8_lossy(key);
-            Refusal::Because(format!("'{key}' names a container, and no key in it"))
-        })
-    }
-
-    fn session<'c>(&self, connected: &'c mut Connected) -> Result<&'c Session, Refusal> {
-        if connected.session.is_none() {
-            let idle = self
-                .idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop();
-            connected.session = Some(match idle {
-                Some(session) => session,
-                None => self.open()?,
-            });
-        }
-        Ok(connected.session.as_ref().expect("it is there now"))
-    }
-
-    fn open(&self) -> Result<Session, Refusal> {
-        // SAFETY: CAPI-2.
-        let session = unsafe { (self.store.open)(self.store.context) };
-        if session.is_null() {
-            let why = "there is no room for another session";
-            return Err(Refusal::Because(why.into()));
-        }
-        Ok(Session(session, self.store.close))
-    }
-
-    fn give_back(&self, connected: &mut Connected) {
-        let Some(session) = connected.session.take() else {
-            return;
-        };
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MOST_IDLE {
-            idle.push(session);
-        }
-    }
-
-    fn check(&self, session: &Session, code: varve_memcached_code) -> Result<bool, Refusal> {
-        Err(match code {
-            VARVE_MEMCACHED_OK => return Ok(true),
-            VARVE_MEMCACHED_NO_ROW => return Ok(false),
-            VARVE_MEMCACHED_MADE => Refusal::Made,
-            VARVE_MEMCACHED_BUSY => Refusal::Busy,
-            VARVE_MEMCACHED_FAILED | VARVE_MEMCACHED_KILLED => {
-                // SAFETY: CAPI-2.
-                let why = unsafe { CStr::from_ptr((self.store.error)(session.0)) };
-                let why = why.to_string_lossy().into_owned();
-                match code {
-                    VARVE_MEMCACHED_KILLED => Refusal::Ended(why),
-                    _ => Refusal::Because(why),
-                }
-            }
-        })
-    }
-
-    fn find<'s>(
-        &self,
-        session: &'s Session,
-        container: usize,
-        key: &[u8],
-        how: varve_memcached_find,
-    ) -> Result<Option<ItemRef<'s>>, Refusal> {
-        let mut out = MaybeUninit::uninit();
-        let (at, bytes) = (key.as_ptr(), key.len());
-        // SAFETY: CAPI-2.
-        let code =
-            unsafe { (self.store.find)(session.0, container, at, bytes, how, out.as_mut_ptr()) };
-        if !self.check(session, code)? {
-            return Ok(None);
-        }
-        // SAFETY: CAPI-2: it fills in what it says OK about.
-        let found: varve_memcached_item = unsafe { out.assume_init() };
-        let value = match found.value_bytes {
-            0 => &[],
-            // SAFETY: CAPI-2: it is there until the session's next call.
-            bytes => unsafe { std::slice::from_raw_parts(found.value, bytes) },
-        };
-        Ok(Some(ItemRef {
-            flags: found.flags,
-            cas: found.cas,
-            expires: found.expires,
-            marks: found.marks,
-            value,
-        }))
-    }
-}
-
-/// # Safety
-///
-/// `texts` points to pointers to texts, the last one of which is null.
-unsafe fn list(mut texts: *const *const c_char) -> Vec<Vec<u8>> {
-    let mut list = Vec::new();
-    // SAFETY: the caller's promise.
-    unsafe {
-        while !(*texts).is_null() {
-            list.push(CStr::from_ptr(*texts).to_bytes().to_vec());
-            texts = texts.add(1);
-        }
-    }
-    list
-}
-
-fn disabled(what: &str) -> Refusal {
-    Refusal::Because(format!("the policy of the server disables {what}"))
-}
-
-impl Items for Rows {
-    type Session = Connected;
-    /// A batch is as durable as the caller's settings ask when `commit` returns.
-    type Committed = ();
-
-    fn session(&self) -> Result<Connected, Refusal> {
-        Ok(Connected {
-            container: 0,
-            begun_in: 0,
-            session: None,
-        })
-    }
-
-    fn read<R>(
-        &self,
-        connected: &mut Connected,
-        key: &[u8],
-        wait: Wait,
-        see: impl FnOnce(Option<ItemRef<'_>>) -> R,
-    ) -> Result<R, Refusal> {
-        self.may_read()?;
-        let Some(key) = self.named(connected, key)? else {
-            let table = &self.containers[connected.container].table;
-            return Ok(see(Some(ItemRef {
-                flags: 0,
-                cas: 0,
-                expires: 0,
-                marks: 0,
-                value: table,
-            })));
-        };
-        let how = match wait {
-            Wait::No => varve_memcached_find::VARVE_MEMCACHED_READ,
-            Wait::Yes => varve_memcached_find::VARVE_MEMCACHED_READ_WAITING,
-        };
-        let container = connected.container;
-        let session = self.session(connected)?;
-        Ok(see(self.find(session, container, key, how)?))
-    }
-
-    fn end_reads(&self, connected: &mut Connected) {
-        if let Some(session) = &connected.session {
-            // SAFETY: CAPI-2.
-            unsafe { (self.store.end_reads)(session.0) };
-        }
-        self.give_back(connected);
-    }
-
-    fn begin(&self, connected: &mut Connected, patience: Duration) -> Result<(), Refusal> {
-        connected.begun_in = connected.container;
-        let session = self.session(connected)?;
-        let seconds = patience.as_millis().div_ceil(1000) as u64;
-        // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.begin)(session.0, seconds) };
-        self.check(session, code).map(drop)
-    }
-
-    fn find<'s>(
-        &self,
-        connected: &'s mut Connected,
-        key: &[u8],
-    ) -> Result<Option<ItemRef<'s>>, Refusal> {
-        let key = self.key(connected, key)?;
-        let container = connected.container;
-        let session = self.session(connected)?;
-        let how = varve_memcached_find::VARVE_MEMCACHED_CHANGE;
-        Rows::find(self, session, container, key, how)
-    }
-
-    fn put(&self, connected: &mut Connected, _key: &[u8], item: &mut Item) -> Result<(), Refusal> {
-        if self.store.no_sets {
-            return Err(disabled("sets"));
-        }
-        let session = self.session(connected)?;
-        let mut put = varve_memcached_item {
-            value: item.value.as_ptr(),
-            value_bytes: item.value.len(),
-            cas: item.cas,
-            flags: item.flags,
-            expires: item.expires,
-            marks: item.marks,
-        };
-        // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.put)(session.0, &raw mut put) };
-        self.check(session, code)?;
-        item.cas = put.cas;
-        Ok(())
-    }
-
-    fn remove(&self, connected: &mut Connected) -> Result<(), Refusal> {
-        if self.store.no_deletes {
-            return Err(disabled("deletes"));
-        }
-        let session = self.session(connected)?;
-        // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.remove)(session.0) };
-        self.check(session, code).map(drop)
-    }
-
-    fn commit(&self, connected: &mut Connected) -> Result<(), Refusal> {
-        let session = self.session(connected)?;
-        // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.commit)(session.0) };
-        self.check(session, code)?;
-        self.give_back(connected);
-        Ok(())
-    }
-
-    fn roll_back(&self, connected: &mut Connected) {
-        if let Some(session) = &connected.session {
-            // SAFETY: CAPI-2.
-            unsafe { (self.store.roll_back)(session.0) };
-        }
-        connected.container = connected.begun_in;
-        self.give_back(connected);
-    }
-
-    fn durable(&self, _committed: ()) -> Option<Durable> {
-        None
-    }
-
-    fn choose(&self, connected: &mut Connected, key: &[u8]) {
-        // One that there is not has been told.
-        let _ = self.named(connected, key);
-    }
-
-    fn may_read(&self) -> Result<(), Refusal> {
-        match self.store.no_gets {
-            true => Err(disabled("gets")),
-            false => Ok(()),
-        }
-    }
-
-    fn may_flush(&self) -> Result<(), Refusal> {
-        match self.store.no_flushes {
-            true => Err(disabled("flush_all")),
-            false => Ok(()),
-        }
-    }
-
-    fn container(&self, connected: &Connected) -> usize {
-        connected.container
-    }
-
-    fn delete(&self, which: Goes) -> Result<u64, Refusal> {
-        let session = self.open()?;
-        let (mut deleted, mut failed) = (0, None);
-        let (containers, before) = match which {
-            Goes::All(container) => (container..container + 1, 0),
-            Goes::Over(now) => (0..self.containers.len(), now),
-        };
-        for container in containers {
-            // SAFETY: CAPI-2.
-            let code =
-                unsafe { (self.store.clear)(session.0, container, before, &raw mut deleted) };
-            // The others can be swept nevertheless.
-            failed = failed.or(self.check(&session, code).err());
-        }
-        failed.map_or(Ok(deleted), Err)
-    }
-
-    fn warn(&self, what: &str) {
-        let text = c_text(what);
-        // SAFETY: CAPI-2; the text outlives the call.
-        unsafe { (self.store.warn)(self.store.context, text.as_ptr()) }
-    }
-
-    fn count(&self) -> u64 {
-        // SAFETY: CAPI-2.
-        unsafe { (self.store.count)(self.store.context) }
-    }
-
-    fn most_value_bytes(&self) -> usize {
-        self.value_bytes
-    }
 }
 
 /// A server that runs.
@@ -585,6 +222,7 @@ pub unsafe extern "C" fn varve_memcached_start(
             (options.connections, &mut given.connections),
             (options.value_bytes, &mut given.value_bytes),
             (options.batch, &mut given.batch),
+            (options.cache_bytes, &mut given.cache_bytes),
         ] {
             if said != 0 {
                 *to = said;
@@ -597,10 +235,7 @@ pub unsafe extern "C" fn varve_memcached_start(
             given.set_by_letters(letters, host)?;
         }
         // SAFETY: CAPI-2.
-        let rows = unsafe { Rows::new(store, given.value_bytes) };
-        if rows.containers.is_empty() {
-            return Err(Error::invalid("there is no container"));
-        }
+        let rows = unsafe { Rows::new(store, &given) }?;
         let server = Memcached::start_on(rows, given)?;
         let place = c_text(&server.place());
         let server = Box::new(varve_memcached { server, place });

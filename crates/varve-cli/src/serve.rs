@@ -146,6 +146,7 @@ fn server_options(args: &Args) -> MemcachedOptions {
         }),
         idle_time: seconds(args.idle_timeout),
         sweep_time: seconds(args.sweep_interval),
+        ..MemcachedOptions::default()
     }
 }
 

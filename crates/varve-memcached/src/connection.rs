@@ -7,6 +7,7 @@
 //! keeps open while he waits for a client. Reads are done at once, on the runtime's own thread: they wait for
 //! a page at most, and for somebody who has the whole table. A batch of changes may wait for locks: it goes
 //! to the threads for that, of which there is a bounded number. Its commit is then awaited without a thread.
+//! Changes in memory wait for nothing, and are done at once, too.
 //!
 //! - **MC-1** No answer to a change leaves before its transaction is as durable as the database's setting
 //!   asks. What an answer rests on, but did not change, may be another's change that is not durable yet.
@@ -34,7 +35,7 @@ use crate::accounts::Login;
 use crate::batch::Changes;
 use crate::counters::Counts;
 use crate::item::now;
-use crate::items::{Items, Refusal, Wait};
+use crate::items::{Durable, Items, Place, Refusal, Wait};
 use crate::protocol::{Ask, Limits, Protocol, Read, Reply, Standing, Step, parse};
 use crate::request::Request;
 use crate::server::Shared;
@@ -356,23 +357,25 @@ impl<I: Items> Connection<I> {
     /// Does as many as have answers of `MOST_ANSWER_BYTES` (MC-4).
     async fn change_some(&mut self) -> io::Result<()> {
         let batch = std::mem::take(&mut self.batch);
-        let mut session = self.session.take().expect("no batch is being done");
+        let session = self.session.take().expect("no batch is being done");
         let shared = self.shared.clone();
-        let done = spawn_blocking(move || {
-            let (mut out, mut counts) = (BytesMut::new(), Counts::default());
-            let mut changes = Changes {
-                items: &shared.items,
-                clock: &shared.clock,
-                session: &mut session,
-                counts: &mut counts,
-                out: &mut out,
-            };
-            let (durable, done) = changes.make(&batch);
-            (session, batch, durable, done, counts, out)
-        });
-        // It was cancelled, as the server ends, or has panicked, which the panic hook has told.
-        let done = done.await.map_err(io::Error::other)?;
-        let (session, mut batch, durable, done, mut counts, mut out) = done;
+        let done = match self.shared.items.place(batch[0].0.effect()) {
+            // It waits for nothing.
+            Place::Memory => make(&shared, session, batch),
+            Place::Table => {
+                let done = spawn_blocking(move || make(&shared, session, batch));
+                // It was cancelled, as the server ends, or has panicked, which the panic hook has told.
+                done.await.map_err(io::Error::other)?
+            }
+        };
+        let Done {
+            session,
+            mut batch,
+            durable,
+            done,
+            mut counts,
+            mut out,
+        } = done;
         let waited = match durable {
             Some(durable) => durable.await,
             None => Ok(()),
@@ -391,6 +394,40 @@ impl<I: Items> Connection<I> {
             false => self.output.extend_from_slice(&out),
         }
         Ok(())
+    }
+}
+
+/// A batch of which the first requests are done, and what they have come to.
+struct Done<S> {
+    session: Box<S>,
+    batch: Vec<(Request, Reply)>,
+    durable: Option<Durable>,
+    done: usize,
+    counts: Counts,
+    out: BytesMut,
+}
+
+fn make<I: Items>(
+    shared: &Shared<I>,
+    mut session: Box<I::Session>,
+    batch: Vec<(Request, Reply)>,
+) -> Done<I::Session> {
+    let (mut out, mut counts) = (BytesMut::new(), Counts::default());
+    let mut changes = Changes {
+        items: &shared.items,
+        clock: &shared.clock,
+        session: &mut session,
+        counts: &mut counts,
+        out: &mut out,
+    };
+    let (durable, done) = changes.make(&batch);
+    Done {
+        session,
+        batch,
+        durable,
+        done,
+        counts,
+        out,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Where items are kept: what the server asks of a store.
 //!
 //! A batch of reads is any number of `read`, and `end_reads`. A batch of changes is `begin`, for each change
-//! `find` and at most one of `put` and `remove`, then `commit`; or `roll_back`, whatever has failed.
+//! `find` and at most one of `put` and `remove`, then `commit`; or `roll_back`, whatever has failed. One in
+//! memory has one change.
 //!
 //! - **MC-7** A request reaches an item only by the key that the store keeps of it: where columns would cut a
 //!   key off, round it or convert it, that would be another item's.
@@ -20,7 +21,7 @@ pub type Durable = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>;
 /// Why something is not done.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Somebody else has made an item with this key since it was looked for.
+    /// Somebody else has made an item with this key since it was looked for, or, in memory, changed it.
     Made,
     /// Somebody has the table, and would have to be waited for.
     Busy,
@@ -59,6 +60,22 @@ pub enum Goes {
     Over(u32),
 }
 
+/// What a change of an item is, if it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    Put,
+    Delete,
+}
+
+/// Where a change is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In tables: with others that are, it is a transaction.
+    Table,
+    /// In memory: by itself, at once, and without waiting for anybody.
+    Memory,
+}
+
 /// A store of items, each of which is a row of a table.
 pub trait Items: Send + Sync + Sized + 'static {
     /// What a connection keeps to work with the store. One that is idle should take little memory.
@@ -87,14 +104,25 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// Later reads see what was committed meanwhile. Nothing is kept of what was read.
     fn end_reads(&self, session: &mut Self::Session);
 
-    /// Each request of the batch waits for somebody who has locked its item for so long at most.
+    /// Where changes with this effect are made.
+    fn place(&self, _effect: Effect) -> Place {
+        Place::Table
+    }
+
+    /// Each request of the batch waits for somebody who has locked its item for so long at most. All are
+    /// made in this place, which [`Items::place`] has said.
     ///
     /// # Errors
     ///
     /// What the store has to say.
-    fn begin(&self, session: &mut Self::Session, patience: Duration) -> Result<(), Refusal>;
+    fn begin(
+        &self,
+        session: &mut Self::Session,
+        place: Place,
+        patience: Duration,
+    ) -> Result<(), Refusal>;
 
-    /// Finds an item, and locks it. It may be over.
+    /// Finds an item, and locks it, if it is a row. It may be over.
     ///
     /// # Errors
     ///
@@ -116,7 +144,7 @@ pub trait Items: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// What the store has to say.
+    /// `Made`: there is another one now, or none.
     fn remove(&self, session: &mut Self::Session) -> Result<(), Refusal>;
 
     /// # Errors

@@ -12,8 +12,8 @@ use crate::{MemcachedOptions, TlsFiles};
 const PORT: u16 = 11211;
 /// Those that have a value behind them.
 const WITH_VALUE: &str = "ABDIPRUYabcflmnopstu";
-/// What is about memcached's memory and process, and means nothing to a table: they are taken.
-const MEANINGLESS: &str = "CLMPRbdfkmnruv";
+/// What is about memcached's memory and process, and means nothing here: they are taken.
+const MEANINGLESS: &str = "CLMPRbdfknruv";
 const TLS_FILES: &str = "-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE";
 const NO_TLS: &str = "-o ssl_… needs -Z";
 
@@ -28,9 +28,10 @@ struct Tls {
 
 impl MemcachedOptions {
     /// Changes what these options say, as `-p 11222 -l 127.0.0.1 -t 8 -c 5000 -I 4m`: where it listens (`-p`,
-    /// `-l`, `-s`), threads (`-t`), connections (`-c`), the longest value (`-I`), accounts (`-Y`), TLS (`-Z`,
-    /// and `-o ssl_chain_cert=…,ssl_key=…,ssl_ca_cert=…`), `-o idle_timeout=…`. What is about memcached's
-    /// memory and process means nothing. If nobody says where to listen, that is `host`, port 11211.
+    /// `-l`, `-s`), threads (`-t`), connections (`-c`), the longest value (`-I`), memory for items in MiB
+    /// (`-m`), accounts (`-Y`), TLS (`-Z`, and `-o ssl_chain_cert=…,ssl_key=…,ssl_ca_cert=…`),
+    /// `-o idle_timeout=…`. What else is about memcached's memory and process means nothing. If nobody says
+    /// where to listen, that is `host`, port 11211.
     ///
     /// # Errors
     ///
@@ -71,6 +72,7 @@ impl MemcachedOptions {
                     't' => self.threads = number(value)?,
                     'c' => self.connections = number(value)?,
                     'I' => self.value_bytes = bytes(value)?,
+                    'm' => self.cache_bytes = mebibytes(value)?,
                     'Y' => self.accounts = Some(value.into()),
                     'S' => sasl = true,
                     'Z' => tls.is_on = true,
@@ -162,7 +164,15 @@ fn bytes(text: &str) -> std::result::Result<usize, String> {
             None => (text, 1),
         },
     };
-    let number: usize = number(digits)?;
+    times(digits, unit)
+}
+
+fn mebibytes(text: &str) -> std::result::Result<usize, String> {
+    times(text, 1 << 20)
+}
+
+fn times(text: &str, unit: usize) -> std::result::Result<usize, String> {
+    let number: usize = number(text)?;
     number
         .checked_mul(unit)
         .ok_or_else(|| format!("`{text}` is too much"))
@@ -184,11 +194,12 @@ mod tests {
     #[test]
     fn letters_are_memcacheds() {
         let all =
-            set("-p11222 -l 127.0.0.2 -vt 8 -c5000 -I 2m -m 64 -U 0 -B auto -o idle_timeout=7");
+            set("-p11222 -l 127.0.0.2 -vt 8 -c5000 -I 2m -m 65 -U 0 -B auto -o idle_timeout=7");
         let all = all.unwrap();
         assert_eq!(all.address.as_deref(), Some("127.0.0.2:11222"));
         let said = (all.threads, all.connections, all.value_bytes);
         assert_eq!(said, (8, 5000, 2 << 20));
+        assert_eq!(all.cache_bytes, 65 << 20);
         assert_eq!(all.idle_time, Some(Duration::from_secs(7)));
         assert_eq!(
             set("-l ::1").unwrap().address.as_deref(),
@@ -258,6 +269,8 @@ mod tests {
             ("-Z", "-Z needs -o ssl_chain_cert"),
             ("-o ssl_ca_cert=a", "-o ssl_… needs -Z"),
             ("-I 99999999999999999m", "is too much"),
+            ("-m 99999999999999999", "is too much"),
+            ("-m 64m", "`64m` is no number"),
         ] {
             let told = set(text).unwrap_err();
             assert!(told.contains(why), "{text}: {told}");

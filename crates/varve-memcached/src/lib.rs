@@ -29,6 +29,7 @@
 //! | `request`, `item`, `decide` | what clients want, and what becomes of an item: memcached's rules |
 //! | `items`, `store` | what a store of items does; items as rows of a database of the program's own |
 //! | `batch` | changes that are one transaction |
+//! | `cache` | items in memory, instead of rows or beside them |
 //! | `letters` | options as memcached's command line has them |
 //! | `accounts`, `tls` | who is let in, and what nobody else can read |
 //! | `connection` | one client: order, batches, durability, bounds |
@@ -41,6 +42,7 @@
 
 mod accounts;
 mod batch;
+mod cache;
 mod connection;
 mod counters;
 mod decide;
@@ -65,8 +67,9 @@ use varve::{Database, Error, Result};
 use varve_listen::{Background, Guard, listen_on};
 
 use crate::accounts::Accounts;
+pub use crate::cache::{Cache, Changing, Flushing, Moment};
 pub use crate::item::{Item, ItemRef};
-pub use crate::items::{Durable, Goes, Items, Refusal, Wait};
+pub use crate::items::{Durable, Effect, Goes, Items, Place, Refusal, Wait};
 use crate::server::{Settings, Shared, Tally};
 use crate::store::{LONGEST_VALUE_BYTES, Store};
 pub use crate::tls::TlsFiles;
@@ -100,6 +103,9 @@ pub struct MemcachedOptions {
     /// A file with a line `user:password` for each client, which is read again when it has changed. `None`:
     /// nobody is asked who he is.
     pub accounts: Option<PathBuf>,
+    /// So many bytes of memory have the items that are kept there instead of rows, or beside them: 1 MiB to
+    /// 1 TiB. Means something only to a store that does so ([`Cache`]), as [`Memcached::start`]'s does not.
+    pub cache_bytes: usize,
     /// Connections by TCP are encrypted.
     pub tls: Option<TlsFiles>,
     /// A client that says nothing for so long, a second or more, is sent away; `None`: none is.
@@ -121,6 +127,7 @@ impl Default for MemcachedOptions {
             batch: 32,
             read_batch: None,
             accounts: None,
+            cache_bytes: 64 << 20,
             tls: None,
             idle_time: None,
             sweep_time: Some(Duration::from_secs(300)),
@@ -154,6 +161,7 @@ impl MemcachedOptions {
             ("connections", self.connections, 1, Self::MOST_CONNECTIONS),
             ("value_bytes", self.value_bytes, 1024, LONGEST_VALUE_BYTES),
             ("batch", self.batch, 1, Self::MOST_BATCH),
+            ("cache_bytes", self.cache_bytes, 1 << 20, 1 << 40),
         ];
         for (name, value, least, most) in bounds {
             if !(least..=most).contains(&value) {

@@ -1,5 +1,7 @@
 //! What a client wants done with an item, whatever protocol it speaks.
 
+use crate::items::Effect;
+
 /// How a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
@@ -74,6 +76,13 @@ impl Request {
             keep_key: false,
             delta: 1,
             initial: 0,
+        }
+    }
+    /// What it does to the item, if it does anything: `Delete` that leaves a part of it there puts that.
+    pub fn effect(&self) -> Effect {
+        match self.verb {
+            Verb::Delete if !self.invalidate && !self.keep_key => Effect::Delete,
+            _ => Effect::Put,
         }
     }
 }

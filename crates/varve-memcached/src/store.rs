@@ -13,7 +13,7 @@ use varve::{
 };
 
 use crate::item::{Item, ItemRef};
-use crate::items::{Durable, Goes, Items, Refusal, Wait};
+use crate::items::{Durable, Goes, Items, Place, Refusal, Wait};
 use crate::protocol::MOST_KEY_BYTES;
 
 /// Columns of the table, in this order.
@@ -206,7 +206,12 @@ impl Items for Store {
         let _ = self.spare_cursors.push(cursor);
     }
 
-    fn begin(&self, session: &mut Session, patience: Duration) -> Result<(), Refusal> {
+    fn begin(
+        &self,
+        session: &mut Session,
+        _place: Place,
+        patience: Duration,
+    ) -> Result<(), Refusal> {
         // Nobody looks for a range here: locks of gaps would only be in each other's way.
         let mut trx = self.db.begin(Isolation::ReadCommitted);
         trx.set_lock_wait_timeout(patience);

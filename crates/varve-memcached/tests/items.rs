@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use varve_memcached::{
-    Durable, Goes, Item, ItemRef, Items, Memcached, MemcachedOptions, Refusal, Wait,
+    Durable, Effect, Goes, Item, ItemRef, Items, Memcached, MemcachedOptions, Place, Refusal, Wait,
 };
 
 /// Items in memory. Batches are not taken back, and see each other.
@@ -18,6 +18,31 @@ struct Map {
     items: Mutex<BTreeMap<Vec<u8>, Item>>,
     /// Views that had reads in them.
     views: Arc<AtomicUsize>,
+    /// Puts are made in memory, and deletes in a table.
+    puts_in_memory: Option<Arc<Mutex<Log>>>,
+}
+
+/// What was asked of a store that has two places.
+#[derive(Default)]
+struct Log {
+    begun: Vec<Place>,
+    /// So many changes find something else than they have seen.
+    others: usize,
+}
+
+impl Map {
+    fn change(&self) -> Result<(), Refusal> {
+        let Some(log) = &self.puts_in_memory else {
+            return Ok(());
+        };
+        let mut log = log.lock().unwrap();
+        let is_other = log.others > 0;
+        log.others -= usize::from(is_other);
+        match is_other {
+            true => Err(Refusal::Made),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Of a connection: reads in the view that it has, and the item that was found last.
@@ -53,7 +78,22 @@ impl Items for Map {
         }
     }
 
-    fn begin(&self, _session: &mut Session, _patience: Duration) -> Result<(), Refusal> {
+    fn place(&self, effect: Effect) -> Place {
+        match (&self.puts_in_memory, effect) {
+            (Some(_), Effect::Put) => Place::Memory,
+            _ => Place::Table,
+        }
+    }
+
+    fn begin(
+        &self,
+        _session: &mut Session,
+        place: Place,
+        _patience: Duration,
+    ) -> Result<(), Refusal> {
+        if let Some(log) = &self.puts_in_memory {
+            log.lock().unwrap().begun.push(place);
+        }
         Ok(())
     }
 
@@ -68,6 +108,7 @@ impl Items for Map {
     }
 
     fn put(&self, _session: &mut Session, key: &[u8], item: &mut Item) -> Result<(), Refusal> {
+        self.change()?;
         self.items
             .lock()
             .unwrap()
@@ -76,6 +117,10 @@ impl Items for Map {
     }
 
     fn remove(&self, session: &mut Session) -> Result<(), Refusal> {
+        self.change()?;
+        if session.key == b"kept" {
+            return Err(Refusal::Because("it is kept".into()));
+        }
         self.items.lock().unwrap().remove(&session.key);
         Ok(())
     }
@@ -134,4 +179,37 @@ fn reads_are_batches_of_this_length() {
         server.stop();
         assert_eq!(seen.load(Ordering::Relaxed), views, "{most:?}");
     }
+}
+
+/// Changes in memory are made by themselves, and once, also if those in tables beside them are done again.
+#[test]
+fn changes_in_memory_are_batches_of_their_own() {
+    use Place::{Memory, Table};
+    let log = Arc::new(Mutex::new(Log::default()));
+    let items = Map {
+        puts_in_memory: Some(log.clone()),
+        ..Map::default()
+    };
+    let server = Memcached::start_on(items, MemcachedOptions::default()).unwrap();
+    let text = b"set n 0 0 1\r\n0\r\nset kept 0 0 1\r\nx\r\nincr n 1\r\ndelete none\r\ndelete kept\r\nincr n 1\r\nincr kept 1\r\n";
+    let told = "STORED\r\nSTORED\r\n1\r\nNOT_FOUND\r\nSERVER_ERROR it is kept\r\n2\r\n\
+                CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+    let answers = common::ask(&server, text);
+    assert_eq!(String::from_utf8_lossy(&answers), told);
+    let begun = std::mem::take(&mut log.lock().unwrap().begun);
+    // The table's batch, and its two once more (MC-6).
+    let wanted = [Memory, Memory, Memory, Table, Table, Table, Memory, Memory];
+    assert_eq!(begun, wanted);
+    // Who finds something else than he has seen looks once more.
+    log.lock().unwrap().others = 3;
+    assert_eq!(common::ask(&server, b"incr n 1\r\n"), b"3\r\n");
+    log.lock().unwrap().others = 3;
+    assert_eq!(common::ask(&server, b"delete n\r\n"), b"DELETED\r\n");
+    assert_eq!(log.lock().unwrap().others, 0);
+    log.lock().unwrap().others = 1000;
+    let told = common::ask(&server, b"set n 0 0 1\r\n0\r\n");
+    assert_eq!(
+        String::from_utf8_lossy(&told),
+        "SERVER_ERROR somebody else makes the item again and again\r\n"
+    );
 }
