@@ -1,18 +1,13 @@
 //! Who may use the server: users and passwords from a file, as memcached's `--auth-file` has them.
-//!
-//! - **MC-9** A file that has changed is read again for the next login that comes a second or more after the
-//!   last look. One that can't be read, or says something wrong, changes nothing: who was known stays so.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use subtle::ConstantTimeEq;
 use varve::{Error, Result};
+
+use crate::watched::Watched;
 
 /// What a client says to be let in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,78 +23,20 @@ impl fmt::Debug for Login<'_> {
     }
 }
 
-/// How soon after a look at the file there is another one.
-const LOOK_TIME: Duration = Duration::from_secs(1);
-
 /// The accounts in a file.
-pub struct Accounts {
-    path: PathBuf,
-    /// Held for a look at the file, which comes at a login and so waits for nothing but a disk.
-    known: Mutex<Known>,
-}
-
-struct Known {
-    passwords: Passwords,
-    /// The file that was read last, well or not; `None`: it was not there.
-    stamp: Option<Stamp>,
-    looked: Instant,
-}
-
-/// A file that was written anew has another one, whether it was replaced or overwritten.
-#[derive(PartialEq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-impl Stamp {
-    fn of(file: &Metadata) -> Stamp {
-        Stamp {
-            inode: file.ino(),
-            bytes: file.len(),
-            seconds: file.mtime(),
-            nanoseconds: file.mtime_nsec(),
-        }
-    }
-
-    fn at(path: &Path) -> Option<Stamp> {
-        std::fs::metadata(path).ok().as_ref().map(Stamp::of)
-    }
-}
+pub struct Accounts(Watched<Passwords>);
 
 impl Accounts {
     pub fn open(path: &Path) -> Result<Accounts> {
-        // Before the file is read: what is written meanwhile has another stamp.
-        let stamp = Stamp::at(path);
-        let known = Known {
-            passwords: Passwords::read(path)?,
-            stamp,
-            looked: Instant::now(),
-        };
-        Ok(Accounts {
-            path: path.into(),
-            known: Mutex::new(known),
-        })
+        let file = path.to_path_buf();
+        let read = move || Passwords::read(&file);
+        Watched::open(vec![path.into()], read).map(Accounts)
     }
 
     /// `warn` is told why a file that has changed is not used.
     pub fn admit(&self, login: Login<'_>, warn: impl FnOnce(&str)) -> bool {
-        // Who panics has changed nothing by half.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.looked.elapsed() >= LOOK_TIME {
-            known.looked = Instant::now();
-            let stamp = Stamp::at(&self.path);
-            if stamp != known.stamp {
-                known.stamp = stamp;
-                match Passwords::read(&self.path) {
-                    Ok(passwords) => known.passwords = passwords,
-                    Err(why) => warn(&format!("the accounts stay as they were: {why}")),
-                }
-            }
-        }
-        known.passwords.admit(login)
+        let warn = |why| warn(&format!("the accounts stay as they were: {why}"));
+        self.0.see(warn, |passwords| passwords.admit(login))
     }
 }
 

@@ -32,6 +32,7 @@
 //! | `cache` | items in memory, instead of rows or beside them |
 //! | `letters` | options as memcached's command line has them |
 //! | `accounts`, `tls` | who is let in, and what nobody else can read |
+//! | `watched` | files with accounts and certificates, which are read again |
 //! | `connection` | one client: order, batches, durability, bounds |
 //! | `server` | who is let in; statistics; items that are over |
 //!
@@ -54,6 +55,7 @@ mod request;
 mod server;
 mod store;
 mod tls;
+mod watched;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -72,6 +74,7 @@ pub use crate::item::{Item, ItemRef};
 pub use crate::items::{Durable, Effect, Goes, Items, Place, Refusal, Wait};
 use crate::server::{Settings, Shared, Tally};
 use crate::store::{LONGEST_VALUE_BYTES, Store};
+use crate::tls::Tls;
 pub use crate::tls::TlsFiles;
 
 /// Where it listens, and how it works.
@@ -106,7 +109,7 @@ pub struct MemcachedOptions {
     /// So many bytes of memory have the items that are kept there instead of rows, or beside them: 1 MiB to
     /// 1 TiB. Means something only to a store that does so ([`Cache`]), as [`Memcached::start`]'s does not.
     pub cache_bytes: usize,
-    /// Connections by TCP are encrypted.
+    /// Connections by TCP are encrypted, with files that are read again when they have changed.
     pub tls: Option<TlsFiles>,
     /// A client that says nothing for so long, a second or more, is sent away; `None`: none is.
     pub idle_time: Option<Duration>,
@@ -221,7 +224,7 @@ impl Memcached {
         options.validate()?;
         let accounts = options.accounts.as_deref().map(Accounts::open);
         let accounts = accounts.transpose()?;
-        let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
+        let tls = options.tls.as_ref().map(Tls::open).transpose()?;
         let tcp = options
             .address
             .as_deref()

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tokio_rustls::{Accept, TlsAcceptor};
+use tokio_rustls::Accept;
 
 use crate::accounts::Accounts;
 use crate::batch::Clock;
@@ -19,6 +19,7 @@ use crate::counters::{Counters, Counts};
 use crate::item::now;
 use crate::items::{Goes, Items, Refusal};
 use crate::protocol::VERSION;
+use crate::tls::Tls;
 
 /// After the process had no file descriptor left for a client.
 const RETRY: Duration = Duration::from_millis(100);
@@ -38,7 +39,7 @@ pub struct Settings {
     /// Clients have one of them. `None`: nobody is asked.
     pub accounts: Option<Accounts>,
     /// Connections by TCP are encrypted with it.
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Tls>,
 }
 
 /// What is counted. Clones count together.
@@ -253,7 +254,8 @@ async fn accept_tcp<I: Items>(listener: TcpListener, shared: Arc<Shared<I>>) {
         match &shared.settings.tls {
             None => begin(stream, &shared, place),
             Some(tls) => {
-                let agreed = tls.accept(stream);
+                let acceptor = tls.acceptor(|why| shared.items.warn(why));
+                let agreed = acceptor.accept(stream);
                 tokio::spawn(encrypt(agreed, shared.clone(), place));
             }
         }

@@ -1,5 +1,6 @@
 //! Encrypted connections: rustls, with the cryptography of graviola, whose licences fit a plugin under
-//! GPL-2.0 as those of ring and of AWS-LC do not.
+//! GPL-2.0 as those of ring and of AWS-LC do not. Files that have changed are for clients that come
+//! afterwards (MC-9).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use varve::{Error, Result};
+
+use crate::watched::Watched;
 
 /// With what connections by TCP are encrypted. All files are PEM.
 #[derive(Clone, Debug)]
@@ -22,12 +25,30 @@ pub struct TlsFiles {
     pub authorities: Option<PathBuf>,
 }
 
-/// TLS 1.2 and 1.3.
-pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
-    if !can_encrypt() {
-        let why = "TLS needs a processor with AES, PCLMULQDQ, ADX, BMI2 and AVX2, as those since 2014 have";
-        return Err(Error::invalid(why));
+/// How connections are encrypted, as files say it.
+pub struct Tls(Watched<TlsAcceptor>);
+
+impl Tls {
+    pub fn open(files: &TlsFiles) -> Result<Tls> {
+        if !can_encrypt() {
+            let why = "TLS needs a processor with AES, PCLMULQDQ, ADX, BMI2 and AVX2, as those since 2014 have";
+            return Err(Error::invalid(why));
+        }
+        let files = files.clone();
+        let paths = [&files.certificate, &files.key].into_iter();
+        let paths = paths.chain(&files.authorities).cloned().collect();
+        Watched::open(paths, move || acceptor(&files)).map(Tls)
     }
+
+    /// For the client that comes now. `warn` is told why files that have changed are not used.
+    pub fn acceptor(&self, warn: impl FnOnce(&str)) -> TlsAcceptor {
+        let warn = |why| warn(&format!("certificates stay as they were: {why}"));
+        self.0.see(warn, TlsAcceptor::clone)
+    }
+}
+
+/// TLS 1.2 and 1.3.
+fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| bad(&files.key, e))?;
     let provider = Arc::new(rustls_graviola::default_provider());

@@ -376,6 +376,71 @@ fn clients_show_certificates() {
     assert!(stranger.is_err(), "{stranger:?}");
 }
 
+/// MC-9: who comes after files have changed gets what they say; those that are no good, or don't fit each
+/// other yet, change nothing, and who is connected stays so.
+#[test]
+fn certificates_are_read_again() {
+    let keys = Keys;
+    let files = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &[u8]| {
+        let fresh = files.path().join("new");
+        std::fs::write(&fresh, text).unwrap();
+        std::fs::rename(&fresh, files.path().join(name)).unwrap();
+    };
+    let put_one = |name: &str, of: &str| put(name, &std::fs::read(keys.path(of)).unwrap());
+    put_one("certificate", "localhost.pem");
+    put_one("key", "localhost.key");
+    put_one("authorities", "authority.pem");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tls = TlsFiles {
+        certificate: files.path().join("certificate"),
+        key: files.path().join("key"),
+        authorities: Some(files.path().join("authorities")),
+    };
+    let how = MemcachedOptions {
+        tls: Some(tls),
+        ..MemcachedOptions::default()
+    };
+    let server = Server::telling(how, told.clone());
+    let ask = || {
+        std::thread::sleep(Duration::from_millis(1100));
+        let told = keys.ask(&server, Some("client"), "version\r\nquit\r\n");
+        told.map_err(|e| e.to_string())
+    };
+    let is_named = |told: Result<String, String>| match told {
+        Ok(told) => told.starts_with("VERSION"),
+        // It shows the other certificate, which is one of the authority, too.
+        Err(why) if why.contains("not valid for name") => false,
+        Err(why) => panic!("{why}"),
+    };
+    assert!(is_named(ask()));
+    let mut before = keys.connect(&server, Some("client"));
+    before.write_all(b"mn\r\n").unwrap();
+    before.read_exact(&mut [0; 4]).unwrap();
+    put_one("certificate", "client.pem");
+    put_one("key", "client.key");
+    assert!(!is_named(ask()));
+    put("certificate", b"nothing");
+    assert!(!is_named(ask()));
+    put_one("certificate", "localhost.pem");
+    assert!(!is_named(ask()));
+    put_one("key", "localhost.key");
+    assert!(is_named(ask()));
+    // Nobody whom the client's certificate is of.
+    put_one("authorities", "localhost.pem");
+    assert!(ask().is_err());
+    put_one("authorities", "authority.pem");
+    assert!(is_named(ask()));
+    before.write_all(b"mn\r\n").unwrap();
+    before.read_exact(&mut [0; 4]).unwrap();
+    let told = told.lock().unwrap();
+    let of_files: Vec<_> = (told.iter())
+        .filter(|what| what.contains("certificates stay as they were"))
+        .collect();
+    assert_eq!(of_files.len(), 2, "{told:?}");
+    assert!(of_files[0].contains("there is no certificate"), "{told:?}");
+}
+
 /// What it can't do it says before it listens.
 #[test]
 fn files_are_read_at_the_start() {
