@@ -1,7 +1,7 @@
 #!/bin/bash
 # get-clients.sh LANGUAGE DIR: unpacks client libraries below DIR, and writes a program there, `run`, which
-# runs a script with them. Nothing is installed, and root is not needed. Python, Node, Perl and Go themselves
-# are the machine's.
+# runs a script with them. Nothing is installed, and root is not needed. Python, Node, Perl, Go and Java
+# themselves are the machine's.
 set -euo pipefail
 . "$(dirname "$0")/../../../../mariadb/tools/debian.sh"
 cd "$2"
@@ -41,6 +41,12 @@ case $1 in
     for extension in igbinary msgpack memcached; do
       run+=" -d extension=$(echo "$USR"/lib/php/2*/$extension.so)"
     done
+    ;;
+  java)
+    # A program of one file is compiled when it is run.
+    command -v javac > /dev/null || fail "there is no java with its compiler"
+    debian libspymemcached-java
+    run="java -Dfile.encoding=UTF-8 -cp $USR/share/java/spymemcached.jar"
     ;;
 esac
 printf '#!/bin/sh\nexec %s "$@"\n' "$run" > run

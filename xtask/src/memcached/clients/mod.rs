@@ -22,7 +22,7 @@ const FOLDER: &str = "xtask/src/memcached/clients";
 /// Fetches the libraries of a language.
 const GET: &str = "get-clients.sh";
 /// What there is of each language.
-const SCRIPTS: [(&str, &[&str]); 5] = [
+const SCRIPTS: [(&str, &[&str]); 6] = [
     (
         "python",
         &["ask_pymemcache.py", "ask_pylibmc.py", "ask_bmemcached.py"],
@@ -31,6 +31,7 @@ const SCRIPTS: [(&str, &[&str]); 5] = [
     ("perl", &["ask_cache_memcached.pl"]),
     ("go", &["ask_gomemcache.go"]),
     ("php", &["ask_memcached.php"]),
+    ("java", &["ask_spymemcached.java"]),
 ];
 
 /// A server on a port, which ends with it.
