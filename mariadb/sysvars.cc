@@ -71,17 +71,15 @@ static unsigned long stats_method;
 static unsigned long long stats_persistent_sample_pages;
 static unsigned long long stats_transient_sample_pages;
 
-// One change at a time: SHOW VARIABLES has the value that was set last. Taken without the server's mutex,
-// which others need meanwhile.
-static std::mutex size_changes;
-
-// Changes a size in bytes that the engine may refuse.
+// Changes a size in bytes that the engine may refuse. One change at a time: SHOW VARIABLES has the value that
+// was set last. It is made without the server's mutex, which others need meanwhile.
 template<varve_code (*set)(const varve_db *, uint64_t)>
 static void update_size(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
+  static std::mutex changes;
   const unsigned long long bytes= *static_cast<const unsigned long long *>(from);
   mysql_mutex_unlock(&LOCK_global_system_variables);
-  const std::lock_guard<std::mutex> change(size_changes);
+  const std::lock_guard<std::mutex> change(changes);
   const varve_code code= set(db, bytes);
   mysql_mutex_lock(&LOCK_global_system_variables);
   if (code == VARVE_OK)

@@ -127,6 +127,14 @@ mod imp {
                 pub fn fetch_max(&self, n: $value, order: Ordering) -> $value {
                     self.touch().fetch_max(n, order)
                 }
+
+                pub fn fetch_or(&self, n: $value, order: Ordering) -> $value {
+                    self.touch().fetch_or(n, order)
+                }
+
+                pub fn fetch_and(&self, n: $value, order: Ordering) -> $value {
+                    self.touch().fetch_and(n, order)
+                }
             }
         };
     }

@@ -15,9 +15,6 @@ use super::frame::Frame;
 use crate::base::instruments::{MeasuredMemory, Memory};
 use crate::base::{Error, Result};
 
-/// The system's pages are no smaller, and a multiple of it; mappings begin and end with one.
-const SYSTEM_PAGE: usize = 4096;
-
 /// A piece of the address space, a part of which can be used.
 struct Reserved {
     base: NonNull<u8>,
@@ -26,7 +23,7 @@ struct Reserved {
 
 impl Reserved {
     fn new(len: usize) -> Result<Reserved> {
-        let len = len.next_multiple_of(SYSTEM_PAGE);
+        let len = len.next_multiple_of(system_page());
         // SAFETY: an anonymous private mapping at no particular address; the result is checked.
         let base = unsafe {
             libc::mmap(
@@ -67,17 +64,30 @@ impl Drop for Reserved {
     }
 }
 
-/// The machine's memory in bytes; 0 if the system does not say.
-pub(super) fn physical_memory() -> u64 {
-    // SAFETY: it asks for two numbers.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
+/// What mappings begin and end with, and the system gives memory in.
+fn system_page() -> usize {
+    // SAFETY: it asks for a number.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// How large a pool may become: the machine's memory in bytes. 0 if the system does not say, or has only so many
+/// addresses for the process, which needs them for other things, too.
+pub(super) fn most_bytes() -> u64 {
+    let mut addresses = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
     };
-    let of = |number| u64::try_from(number).unwrap_or(0);
-    of(pages).saturating_mul(of(size))
+    // SAFETY: it fills in what it is given, and asks for a number.
+    let pages = unsafe {
+        libc::getrlimit(libc::RLIMIT_AS, &raw mut addresses);
+        libc::sysconf(libc::_SC_PHYS_PAGES)
+    };
+    match addresses.rlim_cur == libc::RLIM_INFINITY {
+        true => u64::try_from(pages)
+            .unwrap_or(0)
+            .saturating_mul(system_page() as u64),
+        false => 0,
+    }
 }
 
 fn no_memory(len: usize) -> Error {
@@ -90,6 +100,7 @@ fn no_memory(len: usize) -> Error {
 /// The states of all frames that there have ever been: a slice that grows at its end.
 pub(super) struct Frames {
     room: Reserved,
+    most: usize,
     /// Release when it grows, Acquire when it is read: who sees a frame sees it initialised.
     len: AtomicUsize,
 }
@@ -99,6 +110,7 @@ impl Frames {
     pub fn new(most: usize) -> Result<Frames> {
         Ok(Frames {
             room: Reserved::new(most * size_of::<Frame>())?,
+            most,
             len: AtomicUsize::new(0),
         })
     }
@@ -119,7 +131,7 @@ impl Frames {
 
     /// How many there can be.
     pub fn most(&self) -> usize {
-        self.room.len / size_of::<Frame>()
+        self.most
     }
 }
 
@@ -215,19 +227,27 @@ impl Arena {
         unsafe { libc::madvise(at, len, libc::MADV_POPULATE_WRITE) };
     }
 
-    /// Gives the memory of frames that nobody uses back to the system. They can be used again, and hold
-    /// zeros.
+    /// Gives the memory of frames that nobody uses back to the system, as far as it is whole pages of the
+    /// system's. They can be used again, and hold zeros or what they held.
     pub fn release(&self, frames: Range<usize>) {
-        let (at, len) = self.part(frames);
-        // SAFETY: inside the mapping, and the caller has these frames: nobody else reads or writes there.
-        unsafe { libc::madvise(at, len, libc::MADV_DONTNEED) };
+        let page = system_page();
+        let start = (frames.start * self.page_size).next_multiple_of(page);
+        let end = frames.end * self.page_size / page * page;
+        assert!(end <= self.room.len);
+        if start < end {
+            // SAFETY: inside the mapping, and the caller has these frames: nobody else reads or writes there.
+            unsafe {
+                let at = self.room.base.as_ptr().add(start).cast();
+                libc::madvise(at, end - start, libc::MADV_DONTNEED);
+            }
+        }
     }
 
     /// Whether any of these frames, which are whole pages of the system, has memory.
     #[cfg(all(test, not(loom)))]
     pub fn has_memory(&self, frames: Range<usize>) -> bool {
         let (at, len) = self.part(frames);
-        let mut pages = vec![0u8; len / SYSTEM_PAGE + 1];
+        let mut pages = vec![0u8; len / system_page() + 1];
         // SAFETY: inside the mapping, and there is a byte for each of the system's pages.
         let done = unsafe { libc::mincore(at, len, pages.as_mut_ptr().cast()) };
         assert_eq!(done, 0);

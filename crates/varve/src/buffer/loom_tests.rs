@@ -142,7 +142,7 @@ fn loom_sizes_against_frames_that_become_free() {
     let forget: Part = |pool| pool.forget(id(3));
     check(2, [forget], |pool| {
         pool.set_frames(2).unwrap();
-        pool.withdraw_leaving(1, &mut Vec::new());
+        pool.withdraw_leaving(1, 1);
         pool.set_frames(FRAMES as usize).unwrap();
     });
 }

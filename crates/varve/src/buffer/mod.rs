@@ -84,7 +84,6 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
 
 use crossbeam_epoch::{Guard, Owned, Shared};
-use parking_lot::Mutex;
 
 pub use clean::DirtyPage;
 pub use contents::{PageContent, PooledPage};
@@ -97,7 +96,7 @@ use crate::base::sync::yield_now;
 use crate::base::{DISK_THREADS, Durations, Error, PageId, Result, SpaceId};
 use crate::io::{DiskFile, Transfer};
 use crate::page::{self, InnerImage, PageHint, PageType};
-use arena::{Arena, Frames, physical_memory};
+use arena::{Arena, Frames, most_bytes};
 use dirty::DirtyQueue;
 use frame::Frame;
 use gone::Gone;
@@ -246,7 +245,7 @@ pub struct BufferPool {
     page_size: usize,
     arena: Arena,
     frames: Frames,
-    size: Mutex<Size>,
+    size: Size,
     table: PageTable,
     dirty: DirtyQueue,
     replacement: Replacement,
@@ -327,7 +326,7 @@ fn memory(frames: usize, page_size: usize) -> Result<(Frames, Arena)> {
     };
     let most = match cfg!(loom) {
         true => frames,
-        false => (physical_memory() / page_size as u64).min(u64::from(MOST_FRAMES)) as usize,
+        false => (most_bytes() / page_size as u64).min(u64::from(MOST_FRAMES)) as usize,
     };
     with_room(most.max(frames)).or_else(|_| with_room(frames))
 }
@@ -348,7 +347,7 @@ impl BufferPool {
             page_size: settings.page_size,
             arena,
             frames,
-            size: Mutex::new(Size::new(n)),
+            size: Size::new(n),
             table: PageTable::new(n),
             dirty: DirtyQueue::new(),
             replacement: Replacement::new(n, settings.page_size),

@@ -37,7 +37,7 @@ const STRIPE_BITS: u32 = if cfg!(loom) { 0 } else { 8 };
 const MIN_BUCKETS: usize = if cfg!(loom) { 2 } else { 1 << STRIPE_BITS };
 
 pub(super) struct PageTable {
-    heads: Grown<Heads>,
+    heads: Grown<CachePadded<Heads>>,
     /// A bucket's mutex is that of the upper bits of its number, which are the same in every table.
     stripes: Box<[CachePadded<Mutex<()>>]>,
 }
@@ -75,7 +75,7 @@ fn hash(id: PageId) -> u64 {
 impl PageTable {
     pub fn new(frames: usize) -> PageTable {
         PageTable {
-            heads: Grown::new(Heads::new(frames)),
+            heads: Grown::new(CachePadded::new(Heads::new(frames))),
             stripes: (0..1 << STRIPE_BITS).map(|_| Default::default()).collect(),
         }
     }
@@ -100,7 +100,7 @@ impl PageTable {
                 head.store(at as u32, Release);
             }
         }
-        self.heads.replace(next);
+        self.heads.replace(CachePadded::new(next));
     }
 
     /// The frame that probably holds `id`.

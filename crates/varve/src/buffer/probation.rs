@@ -121,12 +121,13 @@ impl Probation {
         place.store(print | loads & LOADS, Relaxed);
     }
 
-    /// Whether a page that comes now, after so many loads, has gone as lately as that.
-    pub fn has_gone_lately(&self, page: PageId, loads: u64) -> bool {
+    /// Whether a page that comes now, after so many loads, has gone as lately as that, in a pool of so many
+    /// frames.
+    pub fn has_gone_lately(&self, page: PageId, loads: u64, frames: u64) -> bool {
         let (place, print) = self.ghost(page);
         let ghost = place.load(Relaxed);
         let since = (loads & LOADS).wrapping_sub(ghost & LOADS) & LOADS;
-        ghost & !LOADS == print && since <= self.ring.len() as u64
+        ghost & !LOADS == print && since <= frames
     }
 }
 
@@ -179,7 +180,7 @@ mod tests {
             for (since, lately) in [(0, true), (1, true), (64, true), (65, false), (1000, false)] {
                 let now = then + since;
                 assert_eq!(
-                    probation.has_gone_lately(id(9), now),
+                    probation.has_gone_lately(id(9), now, 64),
                     lately,
                     "{since} after {then}"
                 );
@@ -188,7 +189,11 @@ mod tests {
             let of_other_files =
                 (0..1000).map(|space| PageId::new(SpaceId(100 + space), PageNo(9)));
             let mut others = strangers.map(id).chain(of_other_files);
-            assert!(!others.any(|page| probation.has_gone_lately(page, then)));
+            assert!(!others.any(|page| probation.has_gone_lately(page, then, 64)));
+            assert!(
+                !probation.has_gone_lately(id(9), then + 9, 8),
+                "a smaller pool"
+            );
         }
     }
 }

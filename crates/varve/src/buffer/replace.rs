@@ -77,9 +77,6 @@ pub(super) struct Replacement {
     free: SegQueue<u32>,
     /// Frames from this one on are out of use (BUF-9). SeqCst: size.rs.
     limit: sync::AtomicU32,
-    /// How many of them are held back for recovery's redo. Relaxed: it changes under a mutex, and who reads
-    /// it without asks there again, or is told later.
-    held: AtomicU32,
     /// The clock hand; taken modulo the limit.
     hand: CachePadded<AtomicU64>,
     /// Number of pages loaded; ticks derive from it.
@@ -151,7 +148,6 @@ impl Replacement {
         Replacement {
             free,
             limit: sync::AtomicU32::new(frames as u32),
-            held: AtomicU32::new(0),
             hand: CachePadded::new(AtomicU64::new(0)),
             loads: CachePadded::new(AtomicU64::new(0)),
             clock: Clock::new(),
@@ -195,14 +191,8 @@ impl Replacement {
         self.limit.load(SeqCst)
     }
 
-    /// Frames that are held back for recovery's redo.
-    pub fn held(&self) -> u32 {
-        self.held.load(Relaxed)
-    }
-
     /// By one thread at a time (size.rs).
-    pub fn set_limit(&self, limit: u32, held: u32) {
-        self.held.store(held, Relaxed);
+    pub fn set_limit(&self, limit: u32) {
         self.limit.store(limit, SeqCst);
         sync::between_seq_cst();
         self.backing.end_at(limit);
@@ -291,7 +281,8 @@ impl BufferPool {
     /// The page, which has just come into the frame, is on probation, unless it is back soon.
     pub(super) fn admit(&self, frame: &Frame, page: PageId) {
         let r = &self.replacement;
-        match r.probation.has_gone_lately(page, r.loads()) {
+        let frames = u64::from(r.limit());
+        match r.probation.has_gone_lately(page, r.loads(), frames) {
             true => frame.touched.trust(),
             false => r.probation.push(page),
         }
@@ -323,7 +314,10 @@ impl BufferPool {
                 if is_passer_by {
                     r.probation.remember(page, r.loads());
                 }
-                return Newcomer::Goes(index);
+                match self.usable(index) {
+                    Some(index) => return Newcomer::Goes(index),
+                    None => continue,
+                }
             }
             r.probation.push(page);
         }
@@ -424,7 +418,7 @@ impl BufferPool {
                     continue;
                 }
                 match found {
-                    None => found = Some(index),
+                    None => found = self.usable(index),
                     Some(_) => self.push(index),
                 }
             }

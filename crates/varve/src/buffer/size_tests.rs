@@ -162,10 +162,10 @@ fn a_pool_with_pages_holds_nothing_back() {
 
 /// Empties frames that leave, as the page cleaner does, until none is left that can go. How many are left.
 fn let_leave(pool: &BufferPool) -> usize {
-    let mut dirty = Vec::new();
     loop {
-        let more = pool.withdraw_leaving(100, &mut dirty);
-        if !more && clean(pool, pool.take_in(&dirty)) == 0 {
+        let found = pool.withdraw_leaving(100, 20);
+        let written = clean(pool, pool.take_in(&found.dirty));
+        if found.gone + written == 0 && found.seen < 100 {
             return pool.frames_leaving();
         }
     }
@@ -264,12 +264,9 @@ fn a_pool_that_shrinks_grows_again() {
     let pool = pool();
     load(&pool, 0..FRAMES as u32);
     pool.set_frames(512).unwrap();
-    let mut dirty = Vec::new();
-    assert!(pool.withdraw_leaving(300, &mut dirty));
-    assert_eq!(
-        (dirty.len(), pool.frames_leaving()),
-        (0, FRAMES - 512 - 300)
-    );
+    let found = pool.withdraw_leaving(300, 1);
+    assert_eq!((found.seen, found.gone, found.dirty.len()), (300, 300, 0));
+    assert_eq!(pool.frames_leaving(), FRAMES - 512 - 300);
     pool.set_frames(1024).unwrap();
     assert_eq!(pool.frames_leaving(), 1024);
     pool.set_frames(FRAMES).unwrap();
@@ -280,7 +277,13 @@ fn a_pool_that_shrinks_grows_again() {
 #[test]
 fn sizes_that_can_not_be_are_refused() {
     let pool = pool();
-    for frames in [0, MIN_FRAMES - 1, pool.most_frames() + 1] {
+    let most = pool.most_frames();
+    for frames in [
+        0,
+        MIN_FRAMES - 1,
+        most + 1,
+        most.next_multiple_of(4096) + 4096,
+    ] {
         let refusal = pool.set_frames(frames).unwrap_err();
         assert!(
             refusal.to_string().contains("it can have from 64 to"),
@@ -315,15 +318,14 @@ fn sizes_change_under_load() {
         }
     };
     let cleaner = || {
-        let mut dirty = Vec::new();
         while !stop.load(Relaxed) {
             let mut taken = vec![];
             pool.take_oldest(Lsn(u64::MAX >> 1), 16, &mut taken);
             pool.take_cold(200, 0, 16, &mut taken);
             clean(&pool, taken);
             pool.refill_free(8);
-            pool.withdraw_leaving(500, &mut dirty);
-            clean(&pool, pool.take_in(&dirty));
+            let found = pool.withdraw_leaving(500, 50);
+            clean(&pool, pool.take_in(&found.dirty));
         }
     };
     std::thread::scope(|scope| {

@@ -323,8 +323,14 @@ impl Database {
         let core = &self.inner.core;
         let page_size = core.pool.page_size() as u64;
         options::validate_buffer_pool(bytes, page_size)?;
+        let most = core.pool.most_frames() as u64 * page_size;
+        if bytes > most {
+            return Err(Error::invalid(format!(
+                "buffer_pool_bytes {bytes} is above {most}, the machine's memory when the database was opened"
+            )));
+        }
         let before = core.pool.stats().frames;
-        let frames = usize::try_from(bytes / page_size).unwrap_or(usize::MAX);
+        let frames = (bytes / page_size) as usize;
         core.pool.set_frames(frames)?;
         if before != frames as u64 {
             core.note(&format!(

@@ -305,18 +305,29 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Duty 5. True if there is more to do.
+    /// Duty 5. True if there is more to do at once. Each frame is looked at once: a page that is changed all
+    /// the time, or in use, has to wait for the next tick.
     fn withdraw_frames(&self) -> Result<bool> {
         let begun = Instant::now();
-        let mut dirty = Vec::new();
-        let shared = &self.shared;
-        loop {
-            let mut more = shared.pool.withdraw_leaving(PORTION, &mut dirty);
-            more |= shared.flush_frames(&dirty)? > 0;
-            if !more || begun.elapsed() >= TICK / 4 || self.signal.stopped() {
-                return Ok(more);
+        let (shared, pool) = (&self.shared, &self.shared.pool);
+        let mut left = pool.frames_leaving();
+        let mut is_any_gone = false;
+        while left > 0 {
+            let found = pool.withdraw_leaving(left.min(PORTION), shared.batch_pages());
+            if found.seen == 0 {
+                break;
+            }
+            left = left.saturating_sub(found.seen);
+            is_any_gone |= found.gone > 0;
+            if !found.dirty.is_empty() {
+                shared.flush_frames(&found.dirty)?;
+            }
+            let is_over = begun.elapsed() >= TICK / 4 || self.signal.stopped();
+            if is_over || pool.frames_wanted() > 0 || self.is_urgent() {
+                return Ok(true);
             }
         }
+        Ok(is_any_gone)
     }
 
     fn checkpoint(&mut self) -> Result<()> {

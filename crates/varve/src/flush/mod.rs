@@ -129,15 +129,11 @@ impl Shared {
         self.write(&mut writer, taken, cause)
     }
 
-    /// The same for the pages in these frames, which are to be free.
+    /// The same for the pages in these frames, at most a batch, which are to be free.
     fn flush_frames(&self, frames: &[u32]) -> Result<usize> {
-        let mut pages = 0;
-        for frames in frames.chunks(self.batch_pages()) {
-            let mut writer = self.writer.lock();
-            let taken = self.pool.take_in(frames);
-            pages += self.write(&mut writer, taken, Cause::Lru)?;
-        }
-        Ok(pages)
+        let mut writer = self.writer.lock();
+        let taken = self.pool.take_in(frames);
+        self.write(&mut writer, taken, Cause::Lru)
     }
 
     fn write(

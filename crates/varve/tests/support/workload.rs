@@ -465,11 +465,19 @@ impl Runner {
             return self.trace.note(what);
         }
         if self.rng.random_ratio(self.config.resizes, 100) {
-            let bytes = (2 << 20) * self.rng.random_range(1..=8);
-            self.db().set_redo_capacity_bytes(bytes).unwrap();
+            let size = self.rng.random_range(1..=8);
+            let what = match self.rng.random_bool(0.5) {
+                true => {
+                    self.db().set_redo_capacity_bytes((2 << 20) * size).unwrap();
+                    "redo log"
+                }
+                false => {
+                    self.db().set_buffer_pool_bytes((1 << 20) * size).unwrap();
+                    "buffer pool"
+                }
+            };
             self.slots[number] = Some(slot);
-            let what = format!("redo log of {bytes} bytes");
-            return self.trace.note(what);
+            return self.trace.note(format!("{what} of another size, {size}"));
         }
         if self.rng.random_ratio(1, 16) {
             // What open views need is in the history store then, unless that is off or full.
