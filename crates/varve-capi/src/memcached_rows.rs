@@ -7,6 +7,9 @@
 //! Memory has items by containers and keys, as rows have their keys: a row that is found by another text than
 //! its key is not kept there. What clients change in tables only is forgotten there, if reads look there.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,17 +77,20 @@ pub struct Connected {
     moment: Option<Moment>,
     /// Where the batch of changes is made.
     place: Place,
-    /// What was looked for last, if that matters in memory.
+    /// What was looked for last, if memory has to know of it.
     seen: Option<Seen>,
     /// What the batch has changed in tables, as far as memory has to know.
     changed: Vec<Changed>,
 }
 
 struct Seen {
-    /// In a table: of the row, or of one that is made.
+    /// As the client says it.
     key: Vec<u8>,
-    /// In memory.
+    /// In a table: that of the row, if it is another one.
+    row_key: Option<Vec<u8>>,
+    /// In memory, if it is looked for there.
     item: Option<Arc<Item>>,
+    effect: Effect,
 }
 
 struct Changed {
@@ -92,16 +98,6 @@ struct Changed {
     key: Vec<u8>,
     /// What memory is to have of it.
     item: Option<Item>,
-}
-
-/// What memory has to know of a change in a table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Knows {
-    Nothing,
-    /// That there was one.
-    That,
-    /// What it was.
-    What,
 }
 
 /// Sessions that are kept although nobody uses them.
@@ -155,13 +151,9 @@ impl Rows {
         }
     }
 
-    /// What memory has to know of a change in a table under this policy.
-    fn knows(&self, policy: varve_memcached_policy) -> Knows {
-        match policy {
-            VARVE_MEMCACHED_CACHING => Knows::What,
-            _ if self.store.gets == VARVE_MEMCACHED_CACHING => Knows::That,
-            _ => Knows::Nothing,
-        }
+    /// Whether memory has to know of looks and changes in a table under this policy.
+    fn is_told(&self, policy: varve_memcached_policy) -> bool {
+        policy == VARVE_MEMCACHED_CACHING || self.store.gets == VARVE_MEMCACHED_CACHING
     }
 
     /// Whether a request may come to a table.
@@ -321,26 +313,33 @@ impl Rows {
         Ok(found)
     }
 
-    /// After a change in a table under this policy.
-    fn note(&self, connected: &mut Connected, effect: Effect) -> Result<(), Refusal> {
-        let knows = self.knows(self.policy(effect));
-        if knows == Knows::Nothing {
-            return Ok(());
-        }
-        let seen = connected.seen.take().expect("it was looked for");
-        let item = match (knows, effect) {
-            (Knows::What, Effect::Put) => {
-                let session = self.session(&mut connected.session)?;
-                Some(self.read_put(session))
-            }
-            _ => None,
+    /// Takes away in memory what was seen there, or nothing.
+    fn remove_here(&self, connected: &Connected) -> Result<(), Refusal> {
+        let seen = connected.seen.as_ref().expect("it was looked for");
+        let item = seen.item.as_ref();
+        self.cache().remove(connected.container, &seen.key, item)
+    }
+
+    /// Memory is to have this of what was looked for in the table.
+    fn note(&self, connected: &mut Connected, item: Option<Item>) {
+        let Some(seen) = connected.seen.take() else {
+            return;
         };
-        connected.changed.push(Changed {
-            container: connected.container,
-            key: seen.key,
+        let container = connected.container;
+        let changed = |key, item| Changed {
+            container,
+            key,
             item,
-        });
-        Ok(())
+        };
+        let of_row = match seen.row_key {
+            None => changed(seen.key, item),
+            Some(row_key) => {
+                // What is there under this key was a row's that had it once.
+                connected.changed.push(changed(seen.key, None));
+                changed(row_key, item)
+            }
+        };
+        connected.changed.push(of_row);
     }
 }
 
@@ -478,29 +477,45 @@ impl Items for Rows {
         &self,
         connected: &'s mut Connected,
         key: &[u8],
+        effect: Effect,
     ) -> Result<Option<ItemRef<'s>>, Refusal> {
         let key = self.key(connected, key)?;
         let container = connected.container;
+        let here = |item| Seen {
+            key: key.to_vec(),
+            row_key: None,
+            item,
+            effect,
+        };
         if connected.place == Place::Memory {
-            let seen = connected.seen.insert(Seen {
-                key: key.to_vec(),
-                item: self.cache().get(container, key),
-            });
+            let seen = here(self.cache().get(container, key));
+            let seen = connected.seen.insert(seen);
             return Ok(seen.item.as_ref().map(|item| item.by_ref()));
         }
+        connected.seen = None;
         let session = self.session(&mut connected.session)?;
         let how = varve_memcached_find::VARVE_MEMCACHED_CHANGE;
         let found = Rows::find(self, session, container, key, how)?;
-        if self.cache.is_some() {
-            let key = match found {
-                Some(_) => self.found_key(session),
-                None => key,
-            };
-            connected.seen = Some(Seen {
-                key: key.to_vec(),
-                item: None,
-            });
+        if !self.is_told(self.policy(effect)) {
+            return Ok(found);
         }
+        if found.is_none() {
+            // What only memory has is deleted, too. A put makes a row.
+            let here_only = || self.cache().get(container, key);
+            // Memory does not know yet what this batch has changed.
+            let is_told = |one: &Changed| one.container == container && one.key == key;
+            let item = match effect {
+                Effect::Delete if !connected.changed.iter().any(is_told) => here_only(),
+                _ => None,
+            };
+            let seen = connected.seen.insert(here(item));
+            return Ok(seen.item.as_ref().map(|item| item.by_ref()));
+        }
+        let row_key = self.found_key(session);
+        connected.seen = Some(Seen {
+            row_key: (row_key != key).then(|| row_key.to_vec()),
+            ..here(None)
+        });
         Ok(found)
     }
 
@@ -526,23 +541,46 @@ impl Items for Rows {
         let code = unsafe { (self.store.put)(session.0, &raw mut put) };
         self.check(session, code)?;
         item.cas = put.cas;
-        self.note(connected, Effect::Put)
+        let kept = match self.store.sets {
+            VARVE_MEMCACHED_CACHING => Some(self.read_put(session)),
+            _ => None,
+        };
+        self.note(connected, kept);
+        Ok(())
     }
 
     fn remove(&self, connected: &mut Connected) -> Result<(), Refusal> {
         if connected.place == Place::Memory {
-            let seen = connected.seen.as_ref().expect("it was looked for");
-            let was = seen.item.as_ref().expect("it was found");
-            return self.cache().remove(connected.container, &seen.key, was);
+            return self.remove_here(connected);
         }
         if self.store.deletes == VARVE_MEMCACHED_DISABLED {
             return Err(disabled("deletes"));
         }
-        let session = self.session(&mut connected.session)?;
-        // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.remove)(session.0) };
-        self.check(session, code)?;
-        self.note(connected, Effect::Delete)
+        let is_row = (connected.seen.as_ref()).is_none_or(|seen| seen.item.is_none());
+        if is_row {
+            let session = self.session(&mut connected.session)?;
+            // SAFETY: CAPI-2.
+            let code = unsafe { (self.store.remove)(session.0) };
+            self.check(session, code)?;
+        }
+        self.note(connected, None);
+        Ok(())
+    }
+
+    fn keep(&self, connected: &mut Connected) -> Result<(), Refusal> {
+        match (connected.place, &connected.seen) {
+            // Somebody may be about to bring what he has read.
+            (Place::Memory, Some(seen)) if seen.effect == Effect::Delete && seen.item.is_none() => {
+                self.remove_here(connected)
+            }
+            // The answer rests on what memory has.
+            (Place::Memory, _) | (Place::Table, Some(Seen { item: Some(_), .. })) => Ok(()),
+            (Place::Table, _) => {
+                // What the answer rests on may be other than what memory has.
+                self.note(connected, None);
+                Ok(())
+            }
+        }
     }
 
     fn commit(&self, connected: &mut Connected) -> Result<(), Refusal> {
@@ -618,8 +656,8 @@ impl Items for Rows {
                 if self.store.flushes == VARVE_MEMCACHED_CACHE_ONLY {
                     return Ok(cache.clear(container));
                 }
-                let knows = self.knows(self.store.flushes);
-                flushing = (knows != Knows::Nothing).then(|| cache.begin_flush(container));
+                let is_told = self.is_told(self.store.flushes);
+                flushing = is_told.then(|| cache.begin_flush(container));
             }
             (Goes::Over(now), Some(cache)) => cache.sweep(now),
             (_, None) => {}

@@ -163,7 +163,9 @@ impl<I: Items> Changes<'_, I> {
             self.items.may_read()?;
         }
         let mut decision = {
-            let item = self.items.find(self.session, &request.key)?;
+            let item = self
+                .items
+                .find(self.session, &request.key, request.effect())?;
             let cas = next_cas(self.clock.tick(), item.map_or(0, |item| item.cas));
             let item = item.filter(|item| !item.is_over(now()));
             decide(request, item, cas, self.items.most_value_bytes())
@@ -171,7 +173,7 @@ impl<I: Items> Changes<'_, I> {
         match &mut decision.change {
             Change::Put(item) => self.items.put(self.session, &request.key, item)?,
             Change::Delete => self.items.remove(self.session)?,
-            Change::Keep => {}
+            Change::Keep => self.items.keep(self.session)?,
         }
         Ok(decision)
     }

@@ -23,13 +23,17 @@
 //! `fill`s with it. What is here already stays. A view that is older than the last change of a key is of no
 //! use for it (`is_current`): somebody may have read here what it does not have.
 //!
+//! What is taken away here only (`remove`, `clear`) is a change, too, which is over at once: somebody may want
+//! what others have changed in the table to be read again, and it does not matter whether anything was here.
+//!
 //! Changes are counted by keys' hashes, so keys with the same one are taken for one another: less is kept
 //! then, and nothing wrong. A flush is a change of all keys, with no order among the others: who has begun
 //! before it is over puts nothing here.
 //!
 //! - **MC-10** What is here beside a row is what the last change by a client has left there, if none is under
-//!   way; and nobody who reads afterwards gets less than somebody has got, from here or from the table. What
-//!   others change in the table is not seen here.
+//!   way; and nobody who reads afterwards gets less than somebody has got, from here or from the table. Who
+//!   reads in a view that he made before, gets no less than somebody has got from here, or was told. What
+//!   others change in the table is not seen here before somebody takes away what is here.
 
 #[cfg(test)]
 mod tests;
@@ -78,7 +82,7 @@ struct Stripe {
 #[derive(Clone, Default)]
 struct Slot {
     under_way: u32,
-    /// Counts those that have begun, and flushes once more when they end.
+    /// Counts those that have begun, flushes once more when they end, and what is taken away here only.
     begun: u64,
     /// When the last one was over.
     ended: Moment,
@@ -128,6 +132,14 @@ impl Weighter<Key, Arc<Item>> for Bytes {
 
 fn item_bytes(key: usize, value: usize) -> usize {
     OVERHEAD_BYTES + key + value
+}
+
+impl Slot {
+    /// What is changed here only is over at once. Who changes the row meanwhile puts nothing here.
+    fn change_at(&mut self, moment: Moment) {
+        self.begun += 1;
+        self.ended = moment;
+    }
 }
 
 impl Stripe {
@@ -222,17 +234,28 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes away the item that was seen.
+    /// Takes away the item that was seen, or none. Either way nobody brings what he has read before: who
+    /// deletes an item here may do so because somebody has changed the row.
     ///
     /// # Errors
     ///
-    /// `Made`: something else is there now, or nothing.
-    pub fn remove(&self, container: usize, key: &[u8], seen: &Arc<Item>) -> Result<(), Refusal> {
+    /// `Made`: something else is there now.
+    pub fn remove(
+        &self,
+        container: usize,
+        key: &[u8],
+        seen: Option<&Arc<Item>>,
+    ) -> Result<(), Refusal> {
         let key = KeyRef::new(container, key);
-        let (stripe, _) = self.place(key);
-        let is_seen = |item: &Arc<Item>| Arc::ptr_eq(item, seen);
-        let removed = write(stripe).items.remove_if(&key, is_seen);
-        removed.map(drop).ok_or(Refusal::Made)
+        let (stripe, slot) = self.place(key);
+        let mut stripe = write(stripe);
+        if !is_same(stripe.living(key), seen) {
+            return Err(Refusal::Made);
+        }
+        stripe.items.remove(&key);
+        let over = self.count_one();
+        stripe.slots[slot].change_at(over);
+        Ok(())
     }
 
     /// Before a view is made: the view has what is over by now.
@@ -331,12 +354,20 @@ impl Cache {
         }
     }
 
-    /// Takes all items of a container away, and nothing from a table. Returns how many it were.
+    /// Takes all items of a container away, and nothing from a table. Nobody brings what he has read before,
+    /// as after `remove`. Returns how many it were.
     pub fn clear(&self, container: usize) -> u64 {
         let stripes = self.stripes.iter();
-        stripes
-            .map(|stripe| write(stripe).keep_others(container))
-            .sum()
+        let clear = |stripe| {
+            let mut stripe = write(stripe);
+            let over = self.count_one();
+            stripe
+                .slots
+                .iter_mut()
+                .for_each(|slot| slot.change_at(over));
+            stripe.keep_others(container)
+        };
+        stripes.map(clear).sum()
     }
 
     /// Takes away what is over at this time.

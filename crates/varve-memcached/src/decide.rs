@@ -3,6 +3,7 @@
 //! The caller has the item to itself from before `decide` until its change is made.
 
 use crate::item::{Item, ItemRef, STALE, WON};
+use crate::items::Effect;
 use crate::request::{Mode, Request, Verb};
 
 /// What a change of an item with the cas `old` gives it, when the clock says `clock`: more, also after the
@@ -203,7 +204,7 @@ fn delete(request: &Request, found: Option<ItemRef<'_>>, cas: u64) -> Decision {
     if request.cas.is_some_and(|wanted| wanted != found.cas) {
         return Decision::none(Status::Exists);
     }
-    if !request.invalidate && !request.keep_key {
+    if request.effect() == Effect::Delete {
         return Decision {
             change: Change::Delete,
             ..Decision::none(Status::Done)

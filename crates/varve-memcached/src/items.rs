@@ -1,7 +1,7 @@
 //! Where items are kept: what the server asks of a store.
 //!
 //! A batch of reads is any number of `read`, and `end_reads`. A batch of changes is `begin`, for each change
-//! `find` and at most one of `put` and `remove`, then `commit`; or `roll_back`, whatever has failed. One in
+//! `find` and one of `put`, `remove` and `keep`, then `commit`; or `roll_back`, whatever has failed. One in
 //! memory has one change.
 //!
 //! - **MC-7** A request reaches an item only by the key that the store keeps of it: where columns would cut a
@@ -122,7 +122,7 @@ pub trait Items: Send + Sync + Sized + 'static {
         patience: Duration,
     ) -> Result<(), Refusal>;
 
-    /// Finds an item, and locks it, if it is a row. It may be over.
+    /// Finds an item, and locks it, if it is a row. It may be over. `effect`: what a change of it would be.
     ///
     /// # Errors
     ///
@@ -131,6 +131,7 @@ pub trait Items: Send + Sync + Sized + 'static {
         &self,
         session: &'s mut Self::Session,
         key: &[u8],
+        effect: Effect,
     ) -> Result<Option<ItemRef<'s>>, Refusal>;
 
     /// Puts this item where the last one was found, or should have been. Its cas may become another one.
@@ -146,6 +147,15 @@ pub trait Items: Send + Sync + Sized + 'static {
     ///
     /// `Made`: there is another one now, or none.
     fn remove(&self, session: &mut Self::Session) -> Result<(), Refusal>;
+
+    /// What was looked for last is not changed.
+    ///
+    /// # Errors
+    ///
+    /// `Made`: something else is there now than was found, which matters where it is in memory.
+    fn keep(&self, _session: &mut Self::Session) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// # Errors
     ///

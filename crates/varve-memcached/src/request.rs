@@ -78,6 +78,7 @@ impl Request {
             initial: 0,
         }
     }
+
     /// What it does to the item, if it does anything: `Delete` that leaves a part of it there puts that.
     pub fn effect(&self) -> Effect {
         match self.verb {

@@ -13,7 +13,7 @@ use varve::{
 };
 
 use crate::item::{Item, ItemRef};
-use crate::items::{Durable, Goes, Items, Place, Refusal, Wait};
+use crate::items::{Durable, Effect, Goes, Items, Place, Refusal, Wait};
 use crate::protocol::MOST_KEY_BYTES;
 
 /// Columns of the table, in this order.
@@ -224,6 +224,7 @@ impl Items for Store {
         &self,
         session: &'s mut Session,
         key: &[u8],
+        _effect: Effect,
     ) -> Result<Option<ItemRef<'s>>, Refusal> {
         let (trx, cursor) = session.changes();
         trx.start_statement();

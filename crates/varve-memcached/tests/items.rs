@@ -101,6 +101,7 @@ impl Items for Map {
         &self,
         session: &'s mut Session,
         key: &[u8],
+        _effect: Effect,
     ) -> Result<Option<ItemRef<'s>>, Refusal> {
         session.key = key.to_vec();
         session.item = self.items.lock().unwrap().get(key).cloned();

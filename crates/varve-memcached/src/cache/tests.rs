@@ -31,11 +31,13 @@ fn what_was_not_seen_is_neither_replaced_nor_removed() {
     cache.put(0, b"a", Some(&first), item("2", 1)).unwrap();
     // The same cas and another item.
     assert!(made(cache.put(0, b"a", Some(&first), item("3", 3))));
-    assert!(made(cache.remove(0, b"a", &first)));
+    assert!(made(cache.remove(0, b"a", Some(&first))));
+    assert!(made(cache.remove(0, b"a", None)));
     assert_eq!(value(&cache, 0, "a").as_deref(), Some("2"));
     let second = cache.get(0, b"a").unwrap();
-    cache.remove(0, b"a", &second).unwrap();
-    assert!(made(cache.remove(0, b"a", &second)));
+    cache.remove(0, b"a", Some(&second)).unwrap();
+    assert!(made(cache.remove(0, b"a", Some(&second))));
+    cache.remove(0, b"a", None).unwrap();
     assert!(made(cache.put(0, b"a", Some(&second), item("3", 3))));
     assert_eq!(value(&cache, 0, "a"), None);
 }

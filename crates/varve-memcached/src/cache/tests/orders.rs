@@ -14,13 +14,17 @@ enum Actor {
     Changes(Change),
     /// Begins, deletes the row, ends.
     Flushes,
+    /// Changes the row by SQL, which is not told here; looks here; takes away what it has seen, or nothing.
+    Forgets,
+    /// Changes the row by SQL; takes away all that is here.
+    Clears,
     /// Looks here; takes a moment; makes a view and reads; keeps what it has read.
     Reads,
     /// Has a view from before: takes a moment, makes a view, then looks here, looks whether the view is of
     /// use, reads in it or in a new one, and keeps what it has read.
     ReadsInView,
 }
-use Actor::{Changes, Flushes, Reads, ReadsInView};
+use Actor::{Changes, Clears, Flushes, Forgets, Reads, ReadsInView};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Change {
@@ -35,7 +39,8 @@ use Change::{Deletes, Fails, Puts, PutsAround};
 impl Actor {
     fn steps(self) -> usize {
         match self {
-            Changes(_) | Flushes => 3,
+            Changes(_) | Flushes | Forgets => 3,
+            Clears => 2,
             Reads => 4,
             ReadsInView => 6,
         }
@@ -67,6 +72,7 @@ struct Has<'c> {
     put: Row,
     of: Moment,
     view: Option<Row>,
+    seen: Option<Arc<Item>>,
     /// It may get no less.
     least: u64,
     is_done: bool,
@@ -78,6 +84,8 @@ struct World<'c> {
     /// Somebody has the lock of the row.
     is_locked: bool,
     under_way: usize,
+    /// Changes by SQL that nobody has told here. What is got of them from the table binds nobody.
+    untold: usize,
     /// What somebody has got, and what somebody has got here or was told is done.
     got: u64,
     got_here: u64,
@@ -124,6 +132,26 @@ impl<'c> World<'c> {
             (Flushes, _) => {
                 self.under_way -= 1;
                 has.flushing = None;
+                self.told(has.put.change);
+            }
+            (Forgets | Clears, 0) => {
+                if self.is_locked {
+                    return None;
+                }
+                self.under_way += 1;
+                self.untold += 1;
+                self.change(true);
+                has.put = self.row;
+            }
+            (Forgets, 1) => has.seen = self.cache.get(CONTAINER, KEY),
+            (Forgets | Clears, _) => {
+                match actor {
+                    Clears => drop(self.cache.clear(CONTAINER)),
+                    // It looks once more: that is another order.
+                    _ => (self.cache.remove(CONTAINER, KEY, has.seen.as_ref())).ok()?,
+                }
+                self.under_way -= 1;
+                self.untold -= 1;
                 self.told(has.put.change);
             }
             (Reads, 0) => {
@@ -184,6 +212,12 @@ impl<'c> World<'c> {
         if !has.is_done {
             let got = has.view.expect("it has a view").change;
             assert!(got >= has.least, "it gets less than somebody has got");
+            self.got_in_table(got);
+        }
+    }
+
+    fn got_in_table(&mut self, got: u64) {
+        if self.untold == 0 {
             self.got = self.got.max(got);
         }
     }
@@ -196,7 +230,7 @@ impl<'c> World<'c> {
             got >= self.got,
             "who comes now gets less than somebody has got"
         );
-        self.got = got;
+        self.got_in_table(got);
         if let Some(here) = here {
             self.got_here = self.got_here.max(here.cas);
             let is_last = self.row.item().is_some_and(|item| item == *here);
@@ -236,6 +270,7 @@ fn run(actors: &[Actor], order: &[usize], is_kept: bool) -> bool {
         row,
         is_locked: false,
         under_way: 0,
+        untold: 0,
         got: 1,
         got_here: 0,
     };
@@ -268,6 +303,12 @@ fn nobody_gets_less_than_somebody_has_got() {
         &[Changes(Puts), Reads, ReadsInView],
         &[Changes(Puts), Flushes, ReadsInView],
         &[Changes(Puts), Changes(Puts), ReadsInView],
+        &[Forgets, Changes(Puts), Reads],
+        &[Forgets, Flushes, Reads],
+        &[Forgets, Reads, ReadsInView],
+        &[Clears, Changes(Puts), Reads],
+        &[Clears, Reads, Reads],
+        &[Clears, Reads, ReadsInView],
     ] {
         let mut steps: Vec<usize> = actors.iter().map(|actor| actor.steps()).collect();
         let mut possible = 0;
