@@ -439,6 +439,8 @@ fn certificates_are_read_again() {
         .collect();
     assert_eq!(of_files.len(), 2, "{told:?}");
     assert!(of_files[0].contains("there is no certificate"), "{told:?}");
+    // The certificate is that of another key.
+    assert!(of_files[1].contains("KeyMismatch"), "{told:?}");
 }
 
 /// What it can't do it says before it listens.
