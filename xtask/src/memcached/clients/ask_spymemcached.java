@@ -50,7 +50,9 @@ class AskSpymemcached {
     SerializingTranscoder plain = new SerializingTranscoder();
     plain.setCompressionThreshold(Integer.MAX_VALUE);
     MemcachedClient c = new MemcachedClient(
-        new ConnectionFactoryBuilder().setProtocol(protocol).setOpTimeout(20000).build(),
+        new ConnectionFactoryBuilder().setProtocol(protocol).setOpTimeout(20000)
+            // A failure ends the program.
+            .setDaemon(true).build(),
         List.of(new InetSocketAddress("127.0.0.1", port)));
     told("flush", outcome(c.flush()));
     told("get of none", c.get("a"), c.gets("a"));
