@@ -234,6 +234,8 @@ pub unsafe extern "C" fn varve_memcached_start(
         if let Some(letters) = text_of(options.letters, "letters")? {
             given.set_by_letters(letters, host)?;
         }
+        // Memory is divided by what they say.
+        given.validate()?;
         // SAFETY: CAPI-2.
         let rows = unsafe { Rows::new(store, &given) }?;
         let server = Memcached::start_on(rows, given)?;

@@ -5,7 +5,8 @@
 //! is done in memory needs none.
 //!
 //! Memory has items by containers and keys, as rows have their keys: a row that is found by another text than
-//! its key is not kept there. What clients change in tables only is forgotten there, if reads look there.
+//! its key is not kept there, and found in the view that there is, however old that is. What clients change
+//! in tables only is forgotten there, if reads look there.
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ pub struct Rows {
     value_bytes: usize,
     /// `None`: no policy needs any.
     cache: Option<Cache>,
+    cache_bytes: usize,
     /// Sessions that nobody uses: the last one that was used is the next one.
     idle: Mutex<Vec<Session>>,
 }
@@ -135,6 +137,7 @@ impl Rows {
             cache: policies.into_iter().any(needs).then(cache),
             store,
             value_bytes: options.value_bytes,
+            cache_bytes: options.cache_bytes,
             idle: Mutex::default(),
         })
     }
@@ -653,7 +656,7 @@ impl Items for Rows {
         let mut flushing = None;
         match (which, &self.cache) {
             (Goes::All(container), Some(cache)) => {
-                if self.store.flushes == VARVE_MEMCACHED_CACHE_ONLY {
+                if self.flush_place() == Place::Memory {
                     return Ok(cache.clear(container));
                 }
                 let is_told = self.is_told(self.store.flushes);
@@ -682,6 +685,17 @@ impl Items for Rows {
         let text = c_text(what);
         // SAFETY: CAPI-2; the text outlives the call.
         unsafe { (self.store.warn)(self.store.context, text.as_ptr()) }
+    }
+
+    fn memory_bytes(&self) -> Option<usize> {
+        self.cache.as_ref().map(|_| self.cache_bytes)
+    }
+
+    fn flush_place(&self) -> Place {
+        match self.store.flushes {
+            VARVE_MEMCACHED_CACHE_ONLY => Place::Memory,
+            _ => Place::Table,
+        }
     }
 
     /// Where puts come.

@@ -1,6 +1,7 @@
 //! Items in the process's memory: instead of rows, or beside them.
 //!
-//! It takes so many bytes and no more: where there is no room, what was not used for long goes.
+//! It takes about so many bytes: where there is no room, what was not used for long goes. Each item is
+//! weighed; hashes of keys whose items have gone, and the growth of tables, which doubles them, come on top.
 //!
 //! # Instead of rows
 //!
@@ -23,8 +24,9 @@
 //! `fill`s with it. What is here already stays. A view that is older than the last change of a key is of no
 //! use for it (`is_current`): somebody may have read here what it does not have.
 //!
-//! What is taken away here only (`remove`, `clear`) is a change, too, which is over at once: somebody may want
-//! what others have changed in the table to be read again, and it does not matter whether anything was here.
+//! What is taken away here only (`remove`, `clear`) is a change, too, which is over at once: somebody may
+//! want what others have changed in the table to be read again, and it does not matter whether anything was
+//! here.
 //!
 //! Changes are counted by keys' hashes, so keys with the same one are taken for one another: less is kept
 //! then, and nothing wrong. A flush is a change of all keys, with no order among the others: who has begun
@@ -50,14 +52,19 @@ use crate::items::Refusal;
 /// About what an item takes beside its key and its value: the `Item`, the `Key`, counters of both, and their
 /// places in the table.
 const OVERHEAD_BYTES: usize = 192;
-/// Each has a lock of its own.
+/// Each has a lock of its own. There are so many at most, but with more bytes than so many of these.
 const MOST_STRIPES: usize = 64;
+/// A sweep or a flush has a stripe's lock while it looks at all items there: some 80,000 in so many bytes.
+const MOST_STRIPE_BYTES: usize = 16 << 20;
+/// Each stripe takes a few KiB for its slots. Beyond 64 GiB stripes grow.
+const MOST_STRIPES_OF_ALL: usize = 4096;
 /// A stripe has room for so many of the longest items at least, if there is more than one stripe.
 const LONGEST_ITEMS: usize = 4;
 /// Changes are told apart in a stripe by so many counters.
 const SLOTS: usize = 256;
 
-/// Items by container and key. All locks are held for a moment, and one at a time.
+/// Items by container and key. Locks are held one at a time: for a moment, but by who looks at all items of a
+/// stripe (`sweep`, `clear`, flushes).
 pub struct Cache {
     stripes: Box<[RwLock<Stripe>]>,
     hasher: RandomState,
@@ -166,6 +173,12 @@ impl Stripe {
         item.filter(|item| !item.by_ref().is_over(now()))
     }
 
+    /// Whether what was read in a view of this moment may be kept.
+    fn may_fill(&self, key: KeyRef<'_>, slot: usize, of: Moment) -> bool {
+        let slot = &self.slots[slot];
+        slot.under_way == 0 && slot.ended <= of && self.living(key).is_none()
+    }
+
     fn keep_others(&mut self, container: usize) -> u64 {
         let before = self.items.len();
         self.items.retain(|key, _| key.container != container);
@@ -174,12 +187,9 @@ impl Stripe {
 }
 
 impl Cache {
-    /// It takes so many bytes. Values are this long at most.
+    /// It takes about so many bytes. Values are this long at most.
     pub fn new(bytes: usize, value_bytes: usize) -> Cache {
-        let wanted = bytes / (LONGEST_ITEMS * item_bytes(0, value_bytes));
-        let stripes = wanted.clamp(1, MOST_STRIPES);
-        // One more than half of the numbers up to this one is below it.
-        let stripes = 1 << stripes.ilog2();
+        let stripes = stripes(bytes, value_bytes);
         let stripe_bytes = bytes / stripes;
         Cache {
             stripes: (0..stripes).map(|_| Stripe::new(stripe_bytes)).collect(),
@@ -275,14 +285,15 @@ impl Cache {
         if item.is_over(now()) || !self.has_room(key, item.value) {
             return;
         }
-        let item = Arc::new(item.to_item());
         let key = KeyRef::new(container, key);
         let (stripe, slot) = self.place(key);
+        // The value is copied only if it is of use, and not under the lock.
+        if !read(stripe).may_fill(key, slot, of) {
+            return;
+        }
+        let item = Arc::new(item.to_item());
         let mut stripe = write(stripe);
-        let Slot {
-            under_way, ended, ..
-        } = stripe.slots[slot];
-        if under_way == 0 && ended <= of && stripe.living(key).is_none() {
+        if stripe.may_fill(key, slot, of) {
             stripe.items.insert(key.to_key(), item);
         }
     }
@@ -417,6 +428,13 @@ impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         self.cache.end_flush(self.container);
     }
+}
+
+/// How many there are: a power of two.
+fn stripes(bytes: usize, value_bytes: usize) -> usize {
+    let most = (bytes / MOST_STRIPE_BYTES).clamp(MOST_STRIPES, MOST_STRIPES_OF_ALL);
+    let wanted = bytes / (LONGEST_ITEMS * item_bytes(0, value_bytes));
+    1 << wanted.clamp(1, most).ilog2()
 }
 
 fn is_same(is: Option<&Arc<Item>>, seen: Option<&Arc<Item>>) -> bool {

@@ -88,7 +88,8 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// What the store has to say.
     fn session(&self) -> Result<Self::Session, Refusal>;
 
-    /// Finds an item, as of the first read since `end_reads`. It may be over.
+    /// Finds an item, as of the first read since `end_reads`, or later, if the store has items in memory
+    /// beside rows (MC-10). It may be over.
     ///
     /// # Errors
     ///
@@ -196,6 +197,16 @@ pub trait Items: Send + Sync + Sized + 'static {
 
     /// Tells who looks after the server what nobody waits for.
     fn warn(&self, what: &str);
+
+    /// So much memory have items there; `None`: none are there.
+    fn memory_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// Where all items of a container are deleted.
+    fn flush_place(&self) -> Place {
+        Place::Table
+    }
 
     /// About how many items there are.
     fn count(&self) -> u64;

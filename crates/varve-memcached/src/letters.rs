@@ -29,7 +29,8 @@ struct Tls {
 impl MemcachedOptions {
     /// Changes what these options say, as `-p 11222 -l 127.0.0.1 -t 8 -c 5000 -I 4m`: where it listens (`-p`,
     /// `-l`, `-s`), threads (`-t`), connections (`-c`), the longest value (`-I`), memory for items in MiB
-    /// (`-m`), accounts (`-Y`), TLS (`-Z`, and `-o ssl_chain_cert=…,ssl_key=…,ssl_ca_cert=…`),
+    /// (`-m`: 0 is the default, and more than there can be is as much as there can be), accounts (`-Y`), TLS
+    /// (`-Z`, and `-o ssl_chain_cert=…,ssl_key=…,ssl_ca_cert=…`),
     /// `-o idle_timeout=…`. What else is about memcached's memory and process means nothing. If nobody says
     /// where to listen, that is `host`, port 11211.
     ///
@@ -72,7 +73,7 @@ impl MemcachedOptions {
                     't' => self.threads = number(value)?,
                     'c' => self.connections = number(value)?,
                     'I' => self.value_bytes = bytes(value)?,
-                    'm' => self.cache_bytes = mebibytes(value)?,
+                    'm' => self.cache_bytes = cache_bytes(value)?,
                     'Y' => self.accounts = Some(value.into()),
                     'S' => sasl = true,
                     'Z' => tls.is_on = true,
@@ -167,8 +168,13 @@ fn bytes(text: &str) -> std::result::Result<usize, String> {
     times(digits, unit)
 }
 
-fn mebibytes(text: &str) -> std::result::Result<usize, String> {
-    times(text, 1 << 20)
+/// MiB. memcached has no bound with 0, and takes any number.
+fn cache_bytes(text: &str) -> std::result::Result<usize, String> {
+    let bytes = number::<usize>(text)?.saturating_mul(1 << 20);
+    Ok(match bytes {
+        0 => MemcachedOptions::default().cache_bytes,
+        bytes => bytes.min(MemcachedOptions::MOST_CACHE_BYTES),
+    })
 }
 
 fn times(text: &str, unit: usize) -> std::result::Result<usize, String> {
@@ -200,6 +206,10 @@ mod tests {
         let said = (all.threads, all.connections, all.value_bytes);
         assert_eq!(said, (8, 5000, 2 << 20));
         assert_eq!(all.cache_bytes, 65 << 20);
+        assert_eq!(set("-m 65 -m 0").unwrap().cache_bytes, 64 << 20);
+        let most = MemcachedOptions::MOST_CACHE_BYTES;
+        assert_eq!(set("-m 1048577").unwrap().cache_bytes, most);
+        assert_eq!(set("-m 99999999999999999").unwrap().cache_bytes, most);
         assert_eq!(all.idle_time, Some(Duration::from_secs(7)));
         assert_eq!(
             set("-l ::1").unwrap().address.as_deref(),
@@ -269,7 +279,6 @@ mod tests {
             ("-Z", "-Z needs -o ssl_chain_cert"),
             ("-o ssl_ca_cert=a", "-o ssl_… needs -Z"),
             ("-I 99999999999999999m", "is too much"),
-            ("-m 99999999999999999", "is too much"),
             ("-m 64m", "`64m` is no number"),
         ] {
             let told = set(text).unwrap_err();

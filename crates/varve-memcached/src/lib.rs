@@ -106,8 +106,9 @@ pub struct MemcachedOptions {
     /// A file with a line `user:password` for each client, which is read again when it has changed. `None`:
     /// nobody is asked who he is.
     pub accounts: Option<PathBuf>,
-    /// So many bytes of memory have the items that are kept there instead of rows, or beside them: 1 MiB to
-    /// 1 TiB. Means something only to a store that does so ([`Cache`]), as [`Memcached::start`]'s does not.
+    /// About so many bytes of memory have the items that are kept there instead of rows, or beside them: 1
+    /// MiB to [`MemcachedOptions::MOST_CACHE_BYTES`], a TiB. Means something only to a store that does so
+    /// ([`Cache`]), as [`Memcached::start`]'s does not.
     pub cache_bytes: usize,
     /// Connections by TCP are encrypted, with files that are read again when they have changed.
     pub tls: Option<TlsFiles>,
@@ -142,6 +143,7 @@ impl MemcachedOptions {
     pub const MOST_THREADS: usize = 256;
     pub const MOST_CONNECTIONS: usize = 1 << 20;
     pub const MOST_BATCH: usize = 1000;
+    pub const MOST_CACHE_BYTES: usize = 1 << 40;
 
     fn guard(&self) -> Guard {
         let Some(tls) = &self.tls else {
@@ -157,14 +159,24 @@ impl MemcachedOptions {
         }
     }
 
-    fn validate(&self) -> Result<()> {
+    /// What starting a server with them asks first: for who makes a [`Cache`] of them before.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for the first one that can't be used.
+    pub fn validate(&self) -> Result<()> {
         let bounds = [
             ("threads", self.threads, 1, Self::MOST_THREADS),
             ("change_threads", self.change_threads, 1, Self::MOST_THREADS),
             ("connections", self.connections, 1, Self::MOST_CONNECTIONS),
             ("value_bytes", self.value_bytes, 1024, LONGEST_VALUE_BYTES),
             ("batch", self.batch, 1, Self::MOST_BATCH),
-            ("cache_bytes", self.cache_bytes, 1 << 20, 1 << 40),
+            (
+                "cache_bytes",
+                self.cache_bytes,
+                1 << 20,
+                Self::MOST_CACHE_BYTES,
+            ),
         ];
         for (name, value, least, most) in bounds {
             if !(least..=most).contains(&value) {

@@ -17,7 +17,7 @@ use crate::batch::Clock;
 use crate::connection::{Connection, LOGIN_TIME};
 use crate::counters::{Counters, Counts};
 use crate::item::now;
-use crate::items::{Goes, Items, Refusal};
+use crate::items::{Goes, Items, Place, Refusal};
 use crate::protocol::VERSION;
 use crate::tls::Tls;
 
@@ -77,7 +77,7 @@ pub struct Shared<I> {
     begun: Instant,
     /// The flushes that wait for their time, by container: of each only the last one counts.
     flushes: Mutex<HashMap<usize, AbortHandle>>,
-    /// Who deletes many items has it, so that others find threads.
+    /// Who deletes many rows has it, so that others find threads.
     deletes: tokio::sync::Mutex<()>,
 }
 
@@ -142,7 +142,11 @@ impl<I: Items> Shared<I> {
     }
 
     async fn delete(self: &Arc<Shared<I>>, which: Goes) -> Result<u64, Refusal> {
-        let _alone = self.deletes.lock().await;
+        let is_short = matches!(which, Goes::All(_)) && self.items.flush_place() == Place::Memory;
+        let _alone = match is_short {
+            true => None,
+            false => Some(self.deletes.lock().await),
+        };
         let shared = self.clone();
         let deleted = spawn_blocking(move || shared.items.delete(which));
         let stopped = "the server was stopped before all items were deleted";
@@ -178,11 +182,13 @@ impl<I: Items> Shared<I> {
                 ),
                 ("sweep_interval", seconds(settings.sweep_time)),
             ],
-            // They are about memory, which is the buffer pool's here.
+            // They are about how memcached divides its memory.
             "items" | "slabs" | "sizes" => Vec::new(),
             _ => return None,
         };
-        let list = list.into_iter();
+        let memory = self.items.memory_bytes().filter(|_| kind == "settings");
+        let memory = memory.map(|bytes| ("maxbytes", bytes.to_string()));
+        let list = memory.into_iter().chain(list);
         Some(list.map(|(name, value)| (name.into(), value)).collect())
     }
 

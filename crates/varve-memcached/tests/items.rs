@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use varve_memcached::{
@@ -20,6 +20,8 @@ struct Map {
     views: Arc<AtomicUsize>,
     /// Puts are made in memory, and deletes in a table.
     puts_in_memory: Option<Arc<Mutex<Log>>>,
+    /// All is in memory, and the first sweep of tables waits twice.
+    sweep: Option<Mutex<Option<Arc<Barrier>>>>,
 }
 
 /// What was asked of a store that has two places.
@@ -140,7 +142,23 @@ impl Items for Map {
         0
     }
 
-    fn delete(&self, _which: Goes) -> Result<u64, Refusal> {
+    fn memory_bytes(&self) -> Option<usize> {
+        self.sweep.as_ref().map(|_| 1 << 20)
+    }
+
+    fn flush_place(&self) -> Place {
+        self.sweep.as_ref().map_or(Place::Table, |_| Place::Memory)
+    }
+
+    fn delete(&self, which: Goes) -> Result<u64, Refusal> {
+        if let (Goes::Over(_), Some(sweep)) = (which, &self.sweep) {
+            let waits = sweep.lock().unwrap().take();
+            if let Some(waits) = waits {
+                waits.wait();
+                waits.wait();
+            }
+            return Ok(0);
+        }
         let items = std::mem::take(&mut *self.items.lock().unwrap());
         Ok(items.len() as u64)
     }
@@ -213,4 +231,26 @@ fn changes_in_memory_are_batches_of_their_own() {
         String::from_utf8_lossy(&told),
         "SERVER_ERROR somebody else makes the item again and again\r\n"
     );
+}
+
+/// Who flushes memory waits for nobody who deletes rows.
+#[test]
+fn a_flush_of_memory_waits_for_no_sweep() {
+    let waits = Arc::new(Barrier::new(2));
+    let items = Map {
+        sweep: Some(Mutex::new(Some(waits.clone()))),
+        ..Map::default()
+    };
+    let options = MemcachedOptions {
+        sweep_time: Some(Duration::from_secs(1)),
+        ..MemcachedOptions::default()
+    };
+    let server = Memcached::start_on(items, options).unwrap();
+    waits.wait();
+    let flushed = common::ask(&server, b"set a 0 0 1\r\nx\r\nflush_all\r\nget a\r\n");
+    assert_eq!(String::from_utf8_lossy(&flushed), "STORED\r\nOK\r\nEND\r\n");
+    waits.wait();
+    let settings = common::ask(&server, b"stats settings\r\n");
+    let settings = String::from_utf8_lossy(&settings);
+    assert!(settings.contains("STAT maxbytes 1048576\r\n"), "{settings}");
 }

@@ -3,6 +3,8 @@
 use std::ptr::{null, null_mut};
 
 use super::*;
+use crate::error::varve_code::VARVE_INVALID;
+use crate::memcached::{varve_memcached_options, varve_memcached_start};
 
 unsafe extern "C" fn open(_: *mut c_void) -> *mut c_void {
     std::ptr::dangling_mut()
@@ -41,9 +43,8 @@ unsafe extern "C" fn count(_: *mut c_void) -> u64 {
 }
 
 /// Gets are `caching`, and all else is done as `others` says.
-fn rows(others: varve_memcached_policy) -> Rows {
-    let names = [c"default".as_ptr(), null()];
-    let store = varve_memcached_store {
+fn store(names: &[*const c_char; 2], others: varve_memcached_policy) -> varve_memcached_store {
+    varve_memcached_store {
         context: null_mut(),
         containers: names.as_ptr(),
         tables: names.as_ptr(),
@@ -67,7 +68,16 @@ fn rows(others: varve_memcached_policy) -> Rows {
         clear,
         warn,
         count,
-    };
+    }
+}
+
+fn names() -> [*const c_char; 2] {
+    [c"default".as_ptr(), null()]
+}
+
+fn rows(others: varve_memcached_policy) -> Rows {
+    let names = names();
+    let store = store(&names, others);
     // SAFETY: the texts are there until it returns.
     unsafe { Rows::new(store, &MemcachedOptions::default()) }.unwrap()
 }
@@ -103,4 +113,34 @@ fn what_finds_nothing_to_delete_is_known_in_memory() {
         assert!(!brings(moment), "{others:?}");
         assert!(brings(rows.cache().moment()));
     }
+}
+
+/// Options that can't be used are told before memory is divided by them.
+#[test]
+fn a_length_that_no_value_has_is_refused() {
+    let names = names();
+    let store = store(&names, VARVE_MEMCACHED_CACHING);
+    let options = varve_memcached_options {
+        host: null(),
+        port: 0,
+        socket: null(),
+        threads: 0,
+        change_threads: 0,
+        connections: 0,
+        value_bytes: 0,
+        batch: 0,
+        read_batch: 0,
+        cache_bytes: 0,
+        accounts: null(),
+        certificate: null(),
+        key: null(),
+        authorities: null(),
+        letters: c"-I 4611686018427387712 -s /nowhere".as_ptr(),
+        idle_seconds: 0,
+        sweep_seconds: 0,
+    };
+    let mut out = null_mut();
+    // SAFETY: all is there until it returns.
+    let code = unsafe { varve_memcached_start(&raw const store, &raw const options, &raw mut out) };
+    assert_eq!(code, VARVE_INVALID);
 }

@@ -114,6 +114,23 @@ fn it_is_bounded() {
     );
 }
 
+/// Nobody has a lock while he looks at more than 16 MiB of items, as far as there may be so many stripes.
+#[test]
+fn stripes_grow_in_number_before_they_grow() {
+    for (bytes, value_bytes, wanted) in [
+        (1 << 20, 1 << 20, 1),
+        (1 << 20, 1024, 64),
+        (64 << 20, 1 << 20, 8),
+        (1 << 30, 1 << 20, 64),
+        (3 << 30, 1024, 128),
+        (4 << 30, 1 << 20, 256),
+        (64 << 30, 1 << 20, 4096),
+        (1 << 40, 1024, 4096),
+    ] {
+        assert_eq!(stripes(bytes, value_bytes), wanted, "{bytes} {value_bytes}");
+    }
+}
+
 /// The longest value has room, whatever the sizes.
 #[test]
 fn values_that_are_allowed_have_room() {
