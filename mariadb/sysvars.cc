@@ -115,11 +115,13 @@ static int check_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, struc
 // Two names of one setting: MariaDB's and MySQL's.
 static MYSQL_SYSVAR_ULONGLONG(log_file_size, redo_capacity, PLUGIN_VAR_RQCMDARG,
   "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below. The same as varve_redo_log_capacity.",
-  check_redo_capacity, update_size<varve_db_set_redo_capacity>, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
+  check_redo_capacity, update_size<varve_db_set_redo_capacity>, 96ULL << 20, least_redo_capacity,
+  most_redo_capacity, 4096);
 
 static MYSQL_SYSVAR_ULONGLONG(redo_log_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,
   "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below. The same as varve_log_file_size.",
-  check_redo_capacity, update_size<varve_db_set_redo_capacity>, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
+  check_redo_capacity, update_size<varve_db_set_redo_capacity>, 96ULL << 20, least_redo_capacity,
+  most_redo_capacity, 4096);
 
 static MYSQL_SYSVAR_BOOL(log_file_buffering, log_file_buffering, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Write the redo log through the operating system's cache. If the server starts with varve_flush_log_at_trx_commit=2, that "

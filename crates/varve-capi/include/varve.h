@@ -1360,9 +1360,9 @@ enum varve_code varve_db_set_fill_factor(const struct varve_db *db, uint32_t pct
 // than 64 KiB, nothing was changed.
 enum varve_code varve_db_set_online_log(const struct varve_db *db, uint64_t bytes);
 
-// Changes how much memory there is for cached pages. More is there at once; less takes a while, and nobody waits
-// for it. VARVE_INVALID: less than 256 pages, or more than the machine's memory; VARVE_NO_SPACE: the system has
-// no more. Then nothing was changed.
+// Changes how much memory there is for cached pages. More is there at once; less takes a while, and nobody
+// waits for it. VARVE_INVALID: less than 256 pages, or more than the machine's memory; VARVE_NO_SPACE: the
+// system has no more. Then nothing was changed.
 enum varve_code varve_db_set_buffer_pool(const struct varve_db *db, uint64_t bytes);
 
 // Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to

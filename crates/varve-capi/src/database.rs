@@ -654,9 +654,9 @@ pub unsafe extern "C" fn varve_db_set_online_log(db: *const varve_db, bytes: u64
     })
 }
 
-/// Changes how much memory there is for cached pages. More is there at once; less takes a while, and nobody waits
-/// for it. VARVE_INVALID: less than 256 pages, or more than the machine's memory; VARVE_NO_SPACE: the system has
-/// no more. Then nothing was changed.
+/// Changes how much memory there is for cached pages. More is there at once; less takes a while, and nobody
+/// waits for it. VARVE_INVALID: less than 256 pages, or more than the machine's memory; VARVE_NO_SPACE: the
+/// system has no more. Then nothing was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_set_buffer_pool(db: *const varve_db, bytes: u64) -> varve_code {
     // SAFETY: CAPI-2.

@@ -496,21 +496,31 @@ impl Items for Rows {
             return Ok(seen.item.as_ref().map(|item| item.by_ref()));
         }
         connected.seen = None;
+        let is_told = self.is_told(self.policy(effect));
+        // What only memory has is deleted, too. A put makes a row. Memory does not know yet what this batch
+        // has changed.
+        let is_changed = |one: &Changed| one.container == container && one.key == key;
+        let looks_here =
+            is_told && effect == Effect::Delete && !connected.changed.iter().any(is_changed);
+        let get_here = || {
+            looks_here
+                .then(|| self.cache().get(container, key))
+                .flatten()
+        };
+        let before = get_here();
         let session = self.session(&mut connected.session)?;
         let how = varve_memcached_find::VARVE_MEMCACHED_CHANGE;
         let found = Rows::find(self, session, container, key, how)?;
-        if !self.is_told(self.policy(effect)) {
+        if !is_told {
             return Ok(found);
         }
         if found.is_none() {
-            // What only memory has is deleted, too. A put makes a row.
-            let here_only = || self.cache().get(container, key);
-            // Memory does not know yet what this batch has changed.
-            let is_told = |one: &Changed| one.container == container && one.key == key;
-            let item = match effect {
-                Effect::Delete if !connected.changed.iter().any(is_told) => here_only(),
-                _ => None,
-            };
+            // Nothing keeps others from making the row, and bringing it here, since it was looked for.
+            let item = get_here();
+            let place = |item: &Option<Arc<Item>>| item.as_ref().map(Arc::as_ptr);
+            if item.is_some() && place(&item) != place(&before) {
+                return Err(Refusal::Made);
+            }
             let seen = connected.seen.insert(here(item));
             return Ok(seen.item.as_ref().map(|item| item.by_ref()));
         }

@@ -1,10 +1,16 @@
 //! What memory has to know of requests that change nothing in it, with a caller whose table is empty.
 
+use std::cell::Cell;
 use std::ptr::{null, null_mut};
 
 use super::*;
 use crate::error::varve_code::VARVE_INVALID;
 use crate::memcached::{varve_memcached_options, varve_memcached_start};
+
+thread_local! {
+    /// Somebody brings an item to their memory while the next row is looked for.
+    static MEANWHILE: Cell<Option<*const Rows>> = const { Cell::new(None) };
+}
 
 unsafe extern "C" fn open(_: *mut c_void) -> *mut c_void {
     std::ptr::dangling_mut()
@@ -21,6 +27,12 @@ unsafe extern "C" fn find(
     _: varve_memcached_find,
     _: *mut varve_memcached_item,
 ) -> varve_memcached_code {
+    if let Some(rows) = MEANWHILE.take() {
+        // SAFETY: the test that has put it there has them still.
+        let cache = unsafe { &*rows }.cache();
+        let item = Item::default();
+        cache.fill(0, b"key", item.by_ref(), cache.moment());
+    }
     VARVE_MEMCACHED_NO_ROW
 }
 unsafe extern "C" fn put(_: *mut c_void, _: *mut varve_memcached_item) -> varve_memcached_code {
@@ -113,6 +125,24 @@ fn what_finds_nothing_to_delete_is_known_in_memory() {
         assert!(!brings(moment), "{others:?}");
         assert!(brings(rows.cache().moment()));
     }
+}
+
+/// A row that is made while it is looked for, and brought to memory, is not taken for one that only memory
+/// has.
+#[test]
+fn what_comes_to_memory_meanwhile_is_not_deleted_there_alone() {
+    let rows = rows(VARVE_MEMCACHED_CACHING);
+    let mut connected = Items::session(&rows).unwrap();
+    rows.begin(&mut connected, Place::Table, Duration::ZERO)
+        .unwrap();
+    MEANWHILE.set(Some(&raw const rows));
+    let mut find = || {
+        let found = Items::find(&rows, &mut connected, b"key", Effect::Delete);
+        found.map(|item| item.is_some())
+    };
+    assert!(matches!(find(), Err(Refusal::Made)));
+    // It was there before, and no row is.
+    assert!(matches!(find(), Ok(true)));
 }
 
 /// Options that can't be used are told before memory is divided by them.

@@ -1,7 +1,8 @@
 //! The memory behind the pool: one arena of page-sized frames, and the frames' states in one array.
 //!
-//! Both have addresses for the largest pool that there may be, and memory for a part of it, from the beginning
-//! on: so a pool that changes its size moves nothing. Addresses without memory cost nothing but themselves.
+//! Both have addresses for the largest pool that there may be, and memory for a part of it, from the
+//! beginning on: so a pool that changes its size moves nothing. Addresses without memory cost nothing but
+//! themselves.
 
 #![allow(unsafe_code)]
 
@@ -70,8 +71,8 @@ fn system_page() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// How large a pool may become: the machine's memory in bytes. 0 if the system does not say, or has only so many
-/// addresses for the process, which needs them for other things, too.
+/// How large a pool may become: the machine's memory in bytes. 0 if the system does not say, or has only so
+/// many addresses for the process, which needs them for other things, too.
 pub(super) fn most_bytes() -> u64 {
     let mut addresses = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,

@@ -4,8 +4,8 @@
 //!
 //! Modelled: page id, pins and claim, the hash chains with their mutex, the latch (latch.rs). Not modelled,
 //! because each of them is an atomic step here: the queue of free frames, dirty states, images, and the
-//! pages' bytes, which show what a guard gives access to. With a pool that changes its size: the limit and the
-//! marks of frames that are out of use, too.
+//! pages' bytes, which show what a guard gives access to. With a pool that changes its size: the limit and
+//! the marks of frames that are out of use, too.
 
 use std::sync::Arc;
 

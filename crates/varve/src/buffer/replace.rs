@@ -18,7 +18,8 @@
 //! bulk changes don't use up the lives of all the others.
 //!
 //! **Fewer frames.** Frames from the limit on are out of use (BUF-9, size.rs): the free list does not have
-//! them, and the hand goes round below it. When the limit moves the hand is somewhere else, which does no harm.
+//! them, and the hand goes round below it. When the limit moves the hand is somewhere else, which does no
+//! harm.
 //!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
 //! woken when half of them are taken; a thread that finds none left moves the hand itself.

@@ -1,34 +1,35 @@
 //! How many frames there are for pages: as many as the setting says, less those that are held back as long as
 //! recovery has redo in memory, so that both together take no more than the pool may.
 //!
-//! - **BUF-9** Frames from the limit on are *withdrawn*, sooner or later: they are free as BUF-3 says, but on no
-//!   list, their pins say so, and what memory they had goes back to the system. A frame is withdrawn by whoever
-//!   has it free, and comes back once: whoever takes the mark away has it, and puts it on the free list. The
-//!   limit is never below half of the setting; a frame below it is not withdrawn for longer than a moment.
+//! - **BUF-9** Frames from the limit on are *withdrawn*, sooner or later: they are free as BUF-3 says, but
+//!   on no list, their pins say so, and what memory they had goes back to the system. A frame is withdrawn
+//!   by whoever has it free, and comes back once: whoever takes the mark away has it, and puts it on the
+//!   free list. The limit is never below half of the setting; a frame below it is not withdrawn for longer
+//!   than a moment.
 //!
 //! # Protocol
 //!
-//! *The limit* changes under a mutex. To all others frames beyond it are as if they were not there: the clock goes
-//! round below it, and a thread that finds no frame has pages written and waits, as always.
+//! *The limit* changes under a mutex. To all others frames beyond it are as if they were not there: the
+//! clock goes round below it, and a thread that finds no frame has pages written and waits, as always.
 //!
-//! *It falls.* Whoever has a frame that is free, and finds it beyond the limit, withdraws it. Those on the free
-//! list are looked through at once. All frames that the limit has passed are noted as *leaving*; the page cleaner
-//! comes to them again and again ([`BufferPool::withdraw_leaving`]): a page that nobody uses and that is clean
-//! goes, a dirty one is written before. Which pages go does not depend on their use, but those that go are
-//! remembered like newcomers that had to go, so one that is used again is kept when it comes back. A page that
-//! is pinned, or changed again and again, keeps its frame until it rests.
+//! *It falls.* Whoever has a frame that is free, and finds it beyond the limit, withdraws it. Those on the
+//! free list are looked through at once. All frames that the limit has passed are noted as *leaving*; the
+//! page cleaner comes to them again and again ([`BufferPool::withdraw_leaving`]): a page that nobody uses
+//! and that is clean goes, a dirty one is written before. Which pages go does not depend on their use, but
+//! those that go are remembered like newcomers that had to go, so one that is used again is kept when it
+//! comes back. A page that is pinned, or changed again and again, keeps its frame until it rests.
 //!
 //! *It rises.* First the limit, then whoever raises it takes all frames back that it passes and that are
 //! withdrawn. Who withdraws a frame just then has either marked it before it is looked at, or finds the new
-//! limit: mark and limit are each written before the other is read, all SeqCst. In the second case he tries to
-//! take the mark away himself. Those that are still leaving stay where they are.
+//! limit: mark and limit are each written before the other is read, all SeqCst. In the second case he tries
+//! to take the mark away himself. Those that are still leaving stay where they are.
 //!
-//! *Memory* is given back under the mutex, so the limit stays where it is, and no frame beyond it is used. (Who
-//! was late, after a limit that has fallen again meanwhile, may put one on the free list; there it is found
-//! beyond the limit.)
+//! *Memory* is given back under the mutex, so the limit stays where it is, and no frame beyond it is used.
+//! (Who was late, after a limit that has fallen again meanwhile, may put one on the free list; there it is
+//! found beyond the limit.)
 //!
-//! *More frames than ever* are added before the limit rises, under a mutex of their own: withdrawn ones. Parts that are sized by their
-//! number are replaced by larger ones (grown.rs).
+//! *More frames than ever* are added before the limit rises, under a mutex of their own: withdrawn ones.
+//! Parts that are sized by their number are replaced by larger ones (grown.rs).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -111,8 +112,8 @@ impl BufferPool {
     ///
     /// # Errors
     ///
-    /// `Invalid`: fewer than the fewest, or more than there can be. `NoSpace`: the system gives no more memory.
-    /// Then nothing has changed.
+    /// `Invalid`: fewer than the fewest, or more than there can be. `NoSpace`: the system gives no more
+    /// memory. Then nothing has changed.
     pub fn set_frames(&self, frames: usize) -> Result<()> {
         let most = self.frames.most();
         if !(MIN_FRAMES..=most).contains(&frames) {
@@ -300,8 +301,8 @@ impl BufferPool {
         (self.size.frames.load(Relaxed) as usize).saturating_sub(self.usable_frames())
     }
 
-    /// Frames that are to go, as the pool was made smaller, and that nobody has looked at, somebody uses, or that
-    /// have to be written.
+    /// Frames that are to go, as the pool was made smaller, and that nobody has looked at, somebody uses, or
+    /// that have to be written.
     pub fn frames_leaving(&self) -> usize {
         self.size.leaving.load(Relaxed) as usize
     }

@@ -171,8 +171,8 @@ fn let_leave(pool: &BufferPool) -> usize {
     }
 }
 
-/// BUF-9: each frame is withdrawn, on the free list, or holds a page that the table finds, and the last two only
-/// below the limit.
+/// BUF-9: each frame is withdrawn, on the free list, or holds a page that the table finds, and the last two
+/// only below the limit.
 fn check_all(pool: &BufferPool) {
     let mut free: Vec<u32> = std::iter::from_fn(|| pool.replacement.pop()).collect();
     free.sort_unstable();
@@ -222,7 +222,8 @@ fn a_pool_grows() {
     assert_eq!(resident(&pool), PAGES as usize);
 }
 
-/// BUF-9: frames of a pool that is made smaller are emptied, whatever was in them, and give their memory back.
+/// BUF-9: frames of a pool that is made smaller are emptied, whatever was in them, and give their memory
+/// back.
 #[test]
 fn a_pool_shrinks() {
     let pool = Arc::new(pool());
@@ -245,7 +246,7 @@ fn a_pool_shrinks() {
     check_all(&pool);
     check_untouched(&pool, 512);
     let kept = resident(&pool);
-    assert!(kept <= 512 && kept >= 500, "{kept}");
+    assert!((500..=512).contains(&kept), "{kept}");
     load(&pool, 0..PAGES);
     check_all(&pool);
     // Those that left have to be read, and what was changed was written.
@@ -293,8 +294,8 @@ fn sizes_that_can_not_be_are_refused() {
     assert_eq!(pool.usable_frames(), FRAMES);
 }
 
-/// BUF-9, with users: sizes change all the time, up and down, while threads read and change pages, and a cleaner
-/// writes. Nothing is lost, and no frame.
+/// BUF-9, with users: sizes change all the time, up and down, while threads read and change pages, and a
+/// cleaner writes. Nothing is lost, and no frame.
 #[test]
 fn sizes_change_under_load() {
     const THREADS: u32 = 3;

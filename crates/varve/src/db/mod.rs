@@ -15,6 +15,7 @@ mod pool_dump;
 mod pool_warmth;
 mod redefine;
 mod report;
+mod settings;
 mod standing;
 mod statistics;
 mod stored;
@@ -34,7 +35,7 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
-use crate::flush::{FlushCounters, FlushOptions, Flusher};
+use crate::flush::{FlushCounters, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
 use crate::lock::SessionText;
 use crate::purge::Purge;
@@ -45,9 +46,7 @@ use crate::table::{
     CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, insert_rows,
     lock_search_key, update_row,
 };
-use crate::txn::{
-    AutoIncLock, Core, CoreHandles, FlushLog, HistoryOptions, Isolation, PurgeOptions, Transaction,
-};
+use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, Transaction};
 
 pub(crate) use create::CREATION_MARK;
 pub use export::TableExport;
@@ -236,11 +235,6 @@ impl Database {
         log.when_durable(log.next_lsn(), tell);
     }
 
-    /// Changes how many tables may be open that nobody uses (`Options::table_cache`).
-    pub fn set_table_cache(&self, tables: u32) {
-        self.inner.core.tables.set_limit(tables as usize);
-    }
-
     /// Registers a collation for text columns. Tables that use it must not be in use yet.
     pub fn register_collation(&self, collation: Collation) -> Result<()> {
         self.inner.ddl.collations.register(collation)
@@ -254,11 +248,6 @@ impl Database {
     pub fn reads_texts(&self, collation: CollationId) -> Result<bool> {
         let collation = self.inner.ddl.collations.get(collation)?;
         Ok(collation.reads_texts())
-    }
-
-    /// Changes when commits become durable.
-    pub fn set_flush_log_at_trx_commit(&self, mode: FlushLog) {
-        self.inner.core.settings.set_flush_log(mode);
     }
 
     /// When commits become durable.
@@ -287,121 +276,6 @@ impl Database {
     /// and the next start recovers what was committed.
     pub fn poison(&self, why: &str) {
         self.inner.core.fail(why);
-    }
-
-    /// Changes how long new transactions wait for a lock.
-    pub fn set_lock_wait_timeout(&self, timeout: Duration) {
-        self.inner.core.settings.set_lock_wait_timeout(timeout);
-    }
-
-    /// Changes how much memory locks may take (`Options::lock_memory_bytes`). Those that are held stay.
-    pub fn set_lock_memory_bytes(&self, bytes: u64) {
-        self.inner.core.locks.set_memory_limit(bytes);
-    }
-
-    /// Changes when scans read ahead (`Options::read_ahead_threshold`).
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: above 64.
-    pub fn set_read_ahead_threshold(&self, leaves: u32) -> Result<()> {
-        options::validate_read_ahead_threshold(leaves)?;
-        self.inner.core.pool.set_read_ahead_threshold(leaves);
-        Ok(())
-    }
-
-    /// Changes how much memory there is for cached pages (`Options::buffer_pool_bytes`), rounded down to whole
-    /// pages. More is there when this returns. Less takes a while, in which pages are written and put out; nobody
-    /// waits for it, and the status variable `buffer_pool_pages_leaving` says how far it is. Until the next
-    /// start: that takes what `Options` says.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: less than 256 pages, or more than the machine's memory at the start. `NoSpace`: the system has
-    /// no more memory. Then nothing has changed.
-    pub fn set_buffer_pool_bytes(&self, bytes: u64) -> Result<()> {
-        let core = &self.inner.core;
-        let page_size = core.pool.page_size() as u64;
-        options::validate_buffer_pool(bytes, page_size)?;
-        let most = core.pool.most_frames() as u64 * page_size;
-        if bytes > most {
-            return Err(Error::invalid(format!(
-                "buffer_pool_bytes {bytes} is above {most}, the machine's memory when the database was opened"
-            )));
-        }
-        let before = core.pool.stats().frames;
-        let frames = (bytes / page_size) as usize;
-        core.pool.set_frames(frames)?;
-        if before != frames as u64 {
-            core.note(&format!(
-                "the buffer pool changes from {before} to {frames} pages"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Changes how much redo there may be between the checkpoint and the newest change
-    /// (`Options::redo_capacity_bytes`). More is there when this returns; to set what is set already does
-    /// nothing. To less the way is taken while the
-    /// checkpoint moves, and nobody waits for that; the status variable `redo_log_capacity_resized` says how
-    /// far it is.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: less than 2 MiB. `NoSpace`: there is no room for the files. Then nothing has changed.
-    pub fn set_redo_capacity_bytes(&self, bytes: u64) -> Result<()> {
-        let core = &self.inner.core;
-        let before = core.log.capacity();
-        core.log.set_capacity(bytes)?;
-        core.note(&format!(
-            "the redo log's capacity changes from {before} to {bytes} bytes"
-        ));
-        Ok(())
-    }
-
-    /// Changes how many rollback segments new transactions take (`Options::undo_logs`).
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: not from 1 to 128.
-    pub fn set_undo_logs(&self, count: u32) -> Result<()> {
-        options::validate_undo_logs(count)?;
-        self.inner.core.undo.use_rsegs(count as usize);
-        Ok(())
-    }
-
-    /// Changes how purge works (`Options::purge`), from its next batch on. Without a limit to its lag nobody
-    /// is delayed at once.
-    pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
-        self.inner.core.set_purge(options)
-    }
-
-    /// Changes what becomes of versions that old read views need (`Options::history`), from purge's next
-    /// batch on. Views that rely on the history store already keep doing so.
-    pub fn set_history_options(&self, options: HistoryOptions) -> Result<()> {
-        self.inner.core.settings.set_history(options)
-    }
-
-    /// Changes how pages are written (`Options::flush`), from the page cleaner's next round on.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: a value is out of bounds, or the database is closed.
-    pub fn set_flush_options(&self, options: FlushOptions) -> Result<()> {
-        match &*self.inner.background.lock() {
-            Some(background) => background.flusher.set_options(options),
-            None => Err(Error::invalid("the database is closed")),
-        }
-    }
-
-    /// Changes what is done about the buffer pool's content at shutdown and by the next two
-    /// (`Options::pool_dump`).
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: a value is out of bounds.
-    pub fn set_pool_dump_options(&self, options: PoolDumpOptions) -> Result<()> {
-        self.inner.warmth.set_options(options)
     }
 
     /// Writes the list of the pages in the buffer pool now.

@@ -324,7 +324,7 @@ impl Cleaner {
             }
             let is_over = begun.elapsed() >= TICK / 4 || self.signal.stopped();
             if is_over || pool.frames_wanted() > 0 || self.is_urgent() {
-                return Ok(true);
+                return Ok(left > 0 || is_any_gone);
             }
         }
         Ok(is_any_gone)
