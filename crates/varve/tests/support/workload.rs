@@ -472,7 +472,8 @@ impl Runner {
                     "redo log"
                 }
                 false => {
-                    self.db().set_buffer_pool_bytes((1 << 20) * size).unwrap();
+                    let least = 256 * u64::from(self.config.page_size);
+                    self.db().set_buffer_pool_bytes(least * size).unwrap();
                     "buffer pool"
                 }
             };
