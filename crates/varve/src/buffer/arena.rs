@@ -126,7 +126,7 @@ impl Frames {
             // from `len` on, and only this thread changes that.
             unsafe { self.room.base.cast::<Frame>().add(n).write(frame) };
         }
-        self.len.fetch_max(len, Release);
+        self.len.store(len, Release);
         Ok(())
     }
 

@@ -315,10 +315,10 @@ impl BufferPool {
                 if is_passer_by {
                     r.probation.remember(page, r.loads());
                 }
-                match self.usable(index) {
-                    Some(index) => return Newcomer::Goes(index),
-                    None => continue,
+                if let Some(index) = self.usable(index) {
+                    return Newcomer::Goes(index);
                 }
+                continue;
             }
             r.probation.push(page);
         }

@@ -297,8 +297,13 @@ impl BufferPool {
         self.replacement.limit() as usize
     }
 
+    /// How many the setting says.
+    pub fn n_frames(&self) -> usize {
+        self.size.frames.load(Relaxed) as usize
+    }
+
     pub fn held_back_frames(&self) -> usize {
-        (self.size.frames.load(Relaxed) as usize).saturating_sub(self.usable_frames())
+        self.n_frames().saturating_sub(self.usable_frames())
     }
 
     /// Frames that are to go, as the pool was made smaller, and that nobody has looked at, somebody uses, or

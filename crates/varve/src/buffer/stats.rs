@@ -102,6 +102,12 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
+    /// Frames with a page.
+    pub fn pages_data(&self) -> u64 {
+        let without_page = self.free_frames + self.held_back_frames;
+        (self.frames + self.leaving_frames).saturating_sub(without_page)
+    }
+
     /// Those of a class that have ended.
     pub fn latch_waits(&self, class: LatchClass) -> LatchWaits {
         self.latch_waits[class as usize]
@@ -112,7 +118,7 @@ impl BufferPool {
     pub fn stats(&self) -> PoolStats {
         let c = &self.counters;
         PoolStats {
-            frames: (self.usable_frames() + self.held_back_frames()) as u64,
+            frames: self.n_frames() as u64,
             leaving_frames: self.frames_leaving() as u64,
             held_back_frames: self.held_back_frames() as u64,
             free_frames: self.replacement.free_len() as u64,

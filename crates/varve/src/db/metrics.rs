@@ -88,11 +88,6 @@ impl Sources<'_> {
         self.core.pool.dirty_logged_pages() as u64
     }
 
-    fn pages_data(&self) -> u64 {
-        let without_page = self.pool.free_frames + self.pool.held_back_frames;
-        (self.pool.frames + self.pool.leaving_frames).saturating_sub(without_page)
-    }
-
     fn dblwr_batches(&self) -> u64 {
         now(&self.flushed.doublewrite_batches)
     }
@@ -274,8 +269,8 @@ metrics! { |s|
         Value buffer_pool_pages_total = s.pool.frames, "Pages that the buffer pool has room for";
         Value buffer_pool_pages_leaving = s.pool.leaving_frames, "More, whose memory is given back once nobody uses them, as the pool was made smaller";
         Value buffer_pool_pages_free = s.pool.free_frames, "Free ones";
-        Value buffer_pool_pages_data = s.pages_data(), "Those with a page";
-        Value buffer_pool_bytes_data = s.pages_data() * s.page_size(), "Their bytes";
+        Value buffer_pool_pages_data = s.pool.pages_data(), "Those with a page";
+        Value buffer_pool_bytes_data = s.pool.pages_data() * s.page_size(), "Their bytes";
         Value buffer_pool_pages_dirty = s.pages_dirty(), "Changed pages that are not written yet, but for those of temporary tables";
         Value buffer_pool_bytes_dirty = s.pages_dirty() * s.page_size(), "Their bytes";
         Counter buffer_pool_read_requests = s.pool.hits + s.reads_needed(),

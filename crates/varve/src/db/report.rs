@@ -95,14 +95,7 @@ fn buffer_pool(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::R
     writeln!(out, "Memory of pages    {bytes}")?;
     writeln!(out, "Buffer pool size   {}", stats.frames)?;
     writeln!(out, "Free buffers       {}", stats.free_frames)?;
-    writeln!(
-        out,
-        "Database pages     {}",
-        stats
-            .frames
-            .saturating_add(stats.leaving_frames)
-            .saturating_sub(stats.free_frames + stats.held_back_frames)
-    )?;
+    writeln!(out, "Database pages     {}", stats.pages_data())?;
     writeln!(out, "Modified db pages  {dirty}")?;
     writeln!(
         out,

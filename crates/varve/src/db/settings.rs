@@ -58,10 +58,10 @@ impl Database {
                 "buffer_pool_bytes {bytes} is above {most}, the machine's memory when the database was opened"
             )));
         }
-        let before = core.pool.stats().frames;
+        let before = core.pool.n_frames();
         let frames = (bytes / page_size) as usize;
         core.pool.set_frames(frames)?;
-        if before != frames as u64 {
+        if before != frames {
             core.note(&format!(
                 "the buffer pool changes from {before} to {frames} pages"
             ));
