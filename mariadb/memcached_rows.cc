@@ -13,6 +13,7 @@
 
 #include "memcached_columns.h"
 
+#include "engine.h"
 #include "sysvars.h"
 
 #include "lock.h"
@@ -207,6 +208,10 @@ varve_memcached_code Rows::failed_columns()
 
 varve_memcached_code Rows::failed(int handler_error)
 {
+  // By varve_rollback_on_timeout nothing would be left that could go on.
+  if (handler_error == HA_ERR_LOCK_WAIT_TIMEOUT && m_is_changing && !m_wait_seconds &&
+      !m_thd->transaction_rollback_request)
+    return VARVE_MEMCACHED_BUSY;
   m_table->file->print_error(handler_error, MYF(0));
   return failed_statement();
 }
@@ -394,10 +399,13 @@ varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_by
     if (!open_table(container, changes ? TL_WRITE : TL_READ, wait_seconds))
     {
       const Diagnostics_area *const da= m_thd->get_stmt_da();
-      const bool is_busy= !waits && da->is_error() && da->sql_errno() == ER_LOCK_WAIT_TIMEOUT;
-      return is_busy ? VARVE_MEMCACHED_BUSY : failure();
+      const bool is_locked= da->is_error() && da->sql_errno() == ER_LOCK_WAIT_TIMEOUT;
+      return is_locked && !wait_seconds ? VARVE_MEMCACHED_BUSY : failure();
     }
   }
+  // Another engine would wait for its locks.
+  if (changes && !m_wait_seconds && m_table->file->partition_ht() != hton)
+    return VARVE_MEMCACHED_BUSY;
   m_is_there= false;
   const char *const said= reinterpret_cast<const char *>(key);
   if (changes)

@@ -1,12 +1,13 @@
 //! `bench memcached`: gets and sets of `varve serve`, and of the plugin in MariaDB, beside memcached, and
 //! beside point selects of sysbench in such a server.
 //!
-//! One thread is the client of all connections. It sends each a batch of requests, then reads all answers,
-//! and begins again: so there is always one batch of each connection under way. Keys are drawn uniformly, and
-//! all are there, so that the answer to a batch has a known length. Servers take turns; each has four
+//! One thread is the client of all connections. Each has one batch of requests under way, always: as soon as
+//! all of it is answered, the next one is sent. Keys are drawn uniformly, and all are there, so that the
+//! answer to a batch has a known length. Servers take turns; each has four
 //! threads, and a pool, or memory, for everything.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::event::{Timespec, epoll};
 use serde_json::json;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::memcached;
@@ -260,27 +262,41 @@ impl Client<'_> {
         let connect = |_| {
             let stream = TcpStream::connect(("127.0.0.1", port))?;
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(Duration::from_secs(60)))?;
             Ok(stream)
         };
         let streams: Vec<TcpStream> = (0..load.connections).map(connect).collect::<Result<_>>()?;
-        let mut under_way = vec![(Instant::now(), 0); load.connections];
-        let (mut requests, mut answers) = (Vec::new(), Vec::new());
-        let (mut batches, mut times) = (0, Vec::new());
+        let ready = epoll::create(epoll::CreateFlags::empty())?;
+        let (mut requests, mut read) = (Vec::new(), vec![0; READ_BYTES]);
+        let mut under_way = Vec::new();
         let begun = Instant::now();
+        for (n, mut stream) in streams.iter().enumerate() {
+            let data = epoll::EventData::new_u64(n as u64);
+            epoll::add(&ready, stream, data, epoll::EventFlags::IN)?;
+            let bytes = self.batch(load, &mut requests);
+            under_way.push((Instant::now(), bytes));
+            stream.write_all(&requests)?;
+        }
+        let mut events = vec![MaybeUninit::uninit(); load.connections];
+        let (mut batches, mut times) = (0, Vec::new());
         let time = Duration::from_secs(self.args.time);
         while begun.elapsed() < time {
-            for (mut stream, sent) in streams.iter().zip(&mut under_way) {
-                let bytes = self.batch(load, &mut requests);
-                *sent = (Instant::now(), bytes);
-                stream.write_all(&requests)?;
-            }
-            for (mut stream, (sent, bytes)) in streams.iter().zip(&under_way) {
-                answers.resize(*bytes, 0);
-                stream.read_exact(&mut answers)?;
-                ensure!(answers.ends_with(b"\r\n"), "an answer has another length");
+            let (events, _) = epoll::wait(&ready, &mut events[..], Some(&MOST_SILENCE))?;
+            ensure!(!events.is_empty(), "no answer has come for a minute");
+            for event in events {
+                let n = event.data.u64() as usize;
+                let (mut stream, (sent, bytes)) = (&streams[n], &mut under_way[n]);
+                let got = stream.read(&mut read)?;
+                ensure!(got > 0, "the server has closed a connection");
+                *bytes = (bytes.checked_sub(got)).context("an answer has another length")?;
+                if *bytes > 0 {
+                    continue;
+                }
+                ensure!(read[..got].ends_with(b"\n"), "an answer has another length");
                 times.push(sent.elapsed().as_secs_f64() * 1000.0);
                 batches += 1;
+                let bytes = self.batch(load, &mut requests);
+                under_way[n] = (Instant::now(), bytes);
+                stream.write_all(&requests)?;
             }
         }
         let requests = (batches * load.pipeline) as f64;
@@ -292,6 +308,12 @@ impl Client<'_> {
     }
 }
 
+/// Of answers so much is read at once.
+const READ_BYTES: usize = 64 << 10;
+const MOST_SILENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
 const STORED: &[u8] = b"STORED\r\n";
 
 fn build(workspace: &Workspace) -> Result<PathBuf> {

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use ::varve::Error;
 use ::varve_memcached::{
-    Cache, Durable, Effect, Goes, Item, ItemRef, Items, MemcachedOptions, Moment, Place, Refusal,
-    Wait,
+    Cache, Durable, Effect, Goes, Item, ItemRef, Items, MemcachedOptions, Memory, Moment, Place,
+    Refusal, Wait,
 };
 
 use crate::collation::c_text;
@@ -476,6 +476,14 @@ impl Items for Rows {
         self.check(session, code).map(drop)
     }
 
+    fn hand_over(&self, from: &mut Connected, to: &mut Connected) {
+        self.give_back(to);
+        from.seen = None;
+        to.session = from.session.take();
+        to.changed = std::mem::take(&mut from.changed);
+        (to.begun_in, to.place) = (to.container, from.place);
+    }
+
     fn find<'s>(
         &self,
         connected: &'s mut Connected,
@@ -697,8 +705,11 @@ impl Items for Rows {
         unsafe { (self.store.warn)(self.store.context, text.as_ptr()) }
     }
 
-    fn memory_bytes(&self) -> Option<usize> {
-        self.cache.as_ref().map(|_| self.cache_bytes)
+    fn memory(&self) -> Option<Memory> {
+        self.cache.as_ref().map(|cache| Memory {
+            used: cache.bytes(),
+            most: self.cache_bytes as u64,
+        })
     }
 
     fn flush_place(&self) -> Place {

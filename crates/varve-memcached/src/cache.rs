@@ -389,6 +389,12 @@ impl Cache {
         }
     }
 
+    /// How much memory items take, as far as it is counted.
+    pub fn bytes(&self) -> u64 {
+        let stripes = self.stripes.iter();
+        stripes.map(|stripe| read(stripe).items.weight()).sum()
+    }
+
     /// How many items there are.
     pub fn count(&self) -> u64 {
         let stripes = self.stripes.iter();

@@ -3,11 +3,12 @@
 //! # Batches
 //!
 //! All requests that have come are done before the connection waits for more. Changes that follow each other
-//! are one transaction, up to `Settings::batch`; reads that follow each other see one view, if the store has
-//! nothing in memory, and nobody keeps it open while he waits for a client. Reads are done at once, on the
-//! runtime's own thread: they wait for a page at most, and for somebody who has the whole table. A batch of
-//! changes may wait for locks: it goes to the threads for that, of which there is a bounded number. Its
-//! commit is then awaited without a thread. Changes in memory wait for nothing, and are done at once, too.
+//! are one transaction, up to `Settings::batch`, with those of other connections (`queue`); reads that
+//! follow each other see one view, if the store has nothing in memory, and nobody keeps it open while he
+//! waits for a client. Reads are done at once, on the runtime's own thread: they wait for a page at most,
+//! and for somebody who has the whole table. A batch of changes may wait for locks: it goes to the threads
+//! for that, of which there is a bounded number. Its commit is then awaited without a thread. Changes in
+//! memory wait for nothing, and are done at once, too.
 //!
 //! - **MC-1** No answer to a change leaves before its transaction is as durable as the database's setting
 //!   asks. What an answer rests on, but did not change, may be another's change that is not durable yet.
@@ -32,11 +33,12 @@ use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::accounts::Login;
-use crate::batch::Changes;
+use crate::batch::Work;
 use crate::counters::Counts;
 use crate::item::now;
-use crate::items::{Durable, Items, Place, Refusal, Wait};
+use crate::items::{Items, Place, Refusal, Wait};
 use crate::protocol::{Ask, Limits, Protocol, Read, Reply, Standing, Step, parse};
+use crate::queue::Queue;
 use crate::request::Request;
 use crate::server::Shared;
 
@@ -358,76 +360,31 @@ impl<I: Items> Connection<I> {
     async fn change_some(&mut self) -> io::Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let session = self.session.take().expect("no batch is being done");
-        let shared = self.shared.clone();
-        let done = match self.shared.items.place(batch[0].0.effect()) {
-            // It waits for nothing.
-            Place::Memory => make(&shared, session, batch),
-            Place::Table => {
-                let done = spawn_blocking(move || make(&shared, session, batch));
-                // It was cancelled, as the server ends, or has panicked, which the panic hook has told.
-                done.await.map_err(io::Error::other)?
+        let items = &self.shared.items;
+        let place = items.place(batch[0].0.effect());
+        let mut work = Work::new(items, session, batch);
+        let (mut work, waited) = match place {
+            Place::Memory => {
+                // It waits for nothing.
+                self.shared.changes().make_each(&mut work, place);
+                (work, Ok(()))
             }
-        };
-        let Done {
-            session,
-            mut batch,
-            durable,
-            done,
-            mut counts,
-            mut out,
-        } = done;
-        let waited = match durable {
-            Some(durable) => durable.await,
-            None => Ok(()),
+            Place::Table => Queue::make(&self.shared, work).await?,
         };
         if let Err(refusal) = waited {
-            out.clear();
+            work.out.clear();
             let why = refusal.told();
-            let failed = batch[..done].iter();
-            failed.for_each(|(_, reply)| reply.fail(&why, &mut out));
+            let failed = work.batch[..work.done].iter();
+            failed.for_each(|(_, reply)| reply.fail(&why, &mut work.out));
         }
-        batch.drain(..done);
-        (self.session, self.batch) = (Some(session), batch);
-        self.shared.tally.counters.take(&mut counts);
+        work.batch.drain(..work.done);
+        (self.session, self.batch) = (Some(work.session), work.batch);
+        self.shared.tally.counters.take(&mut work.counts);
         match self.output.is_empty() {
-            true => self.output = out,
-            false => self.output.extend_from_slice(&out),
+            true => self.output = work.out,
+            false => self.output.extend_from_slice(&work.out),
         }
         Ok(())
-    }
-}
-
-/// A batch of which the first requests are done, and what they have come to.
-struct Done<S> {
-    session: Box<S>,
-    batch: Vec<(Request, Reply)>,
-    durable: Option<Durable>,
-    done: usize,
-    counts: Counts,
-    out: BytesMut,
-}
-
-fn make<I: Items>(
-    shared: &Shared<I>,
-    mut session: Box<I::Session>,
-    batch: Vec<(Request, Reply)>,
-) -> Done<I::Session> {
-    let (mut out, mut counts) = (BytesMut::new(), Counts::default());
-    let mut changes = Changes {
-        items: &shared.items,
-        clock: &shared.clock,
-        session: &mut session,
-        counts: &mut counts,
-        out: &mut out,
-    };
-    let (durable, done) = changes.make(&batch);
-    Done {
-        session,
-        batch,
-        durable,
-        done,
-        counts,
-        out,
     }
 }
 

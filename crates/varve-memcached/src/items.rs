@@ -2,7 +2,8 @@
 //!
 //! A batch of reads is any number of `read`, and `end_reads`. A batch of changes is `begin`, for each change
 //! `find` and one of `put`, `remove` and `keep`, then `commit`; or `roll_back`, whatever has failed. One in
-//! memory has one change.
+//! memory has one change. Between two changes a batch may be handed over to another connection's session,
+//! which goes on with it, and ends it.
 //!
 //! - **MC-7** A request reaches an item only by the key that the store keeps of it: where columns would cut a
 //!   key off, round it or convert it, that would be another item's.
@@ -19,11 +20,11 @@ use crate::item::{Item, ItemRef};
 pub type Durable = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>;
 
 /// Why something is not done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Refusal {
     /// Somebody else has made an item with this key since it was looked for, or, in memory, changed it.
     Made,
-    /// Somebody has the table, and would have to be waited for.
+    /// Somebody has the item locked, or its table, and would have to be waited for.
     Busy,
     /// What the client is told.
     Because(String),
@@ -36,7 +37,7 @@ impl Refusal {
     pub fn told(&self) -> String {
         match self {
             Refusal::Made => "somebody else makes the item again and again".into(),
-            Refusal::Busy => "somebody has the table".into(),
+            Refusal::Busy => "somebody else has it locked".into(),
             Refusal::Because(why) | Refusal::Ended(why) => why.clone(),
         }
     }
@@ -112,6 +113,8 @@ pub trait Items: Send + Sync + Sized + 'static {
 
     /// Each request of the batch waits for somebody who has locked its item for so long at most. All are
     /// made in this place, which [`Items::place`] has said.
+    /// If a request must not wait at all, and would have to, that is [`Refusal::Busy`]; if its `find` says so
+    /// the batch can go on without it.
     ///
     /// # Errors
     ///
@@ -122,6 +125,9 @@ pub trait Items: Send + Sync + Sized + 'static {
         place: Place,
         patience: Duration,
     ) -> Result<(), Refusal>;
+
+    /// The batch in tables that was begun goes on, and ends, in the other session, which is in none.
+    fn hand_over(&self, from: &mut Self::Session, to: &mut Self::Session);
 
     /// Finds an item, and locks it, if it is a row. It may be over. `effect`: what a change of it would be.
     ///
@@ -163,6 +169,9 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// Nothing of the batch is done then.
     fn commit(&self, session: &mut Self::Session) -> Result<Self::Committed, Refusal>;
 
+    /// Nothing of the batch is done, if the session has one, or of what was done in it before it was handed
+    /// over, and rolled back there. What comes next is about the container that the session's part of it
+    /// began with.
     fn roll_back(&self, session: &mut Self::Session);
 
     /// What waits until a batch is as durable as the store's settings ask; `None`: it is.
@@ -198,8 +207,8 @@ pub trait Items: Send + Sync + Sized + 'static {
     /// Tells who looks after the server what nobody waits for.
     fn warn(&self, what: &str);
 
-    /// So much memory have items there; `None`: none are there.
-    fn memory_bytes(&self) -> Option<usize> {
+    /// What items that are there take of memory; `None`: none are there.
+    fn memory(&self) -> Option<Memory> {
         None
     }
 
@@ -213,6 +222,13 @@ pub trait Items: Send + Sync + Sized + 'static {
 
     /// Longer values are refused.
     fn most_value_bytes(&self) -> usize;
+}
+
+/// In bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    pub used: u64,
+    pub most: u64,
 }
 
 /// Whether a read may wait.

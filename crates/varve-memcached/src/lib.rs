@@ -51,6 +51,7 @@ mod item;
 mod items;
 mod letters;
 mod protocol;
+mod queue;
 mod request;
 mod server;
 mod store;
@@ -71,7 +72,7 @@ use varve_listen::{Background, Guard, listen_on};
 use crate::accounts::Accounts;
 pub use crate::cache::{Cache, Changing, Flushing, Moment};
 pub use crate::item::{Item, ItemRef};
-pub use crate::items::{Durable, Effect, Goes, Items, Place, Refusal, Wait};
+pub use crate::items::{Durable, Effect, Goes, Items, Memory, Place, Refusal, Wait};
 use crate::server::{Settings, Shared, Tally};
 use crate::store::{LONGEST_VALUE_BYTES, Store};
 use crate::tls::Tls;
@@ -266,6 +267,7 @@ impl Memcached {
             Settings {
                 connections: options.connections,
                 threads: options.threads,
+                change_threads: options.change_threads,
                 batch: options.batch,
                 idle_time: options.idle_time,
                 send_time: SEND_TIME,

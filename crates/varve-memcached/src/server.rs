@@ -13,12 +13,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::Accept;
 
 use crate::accounts::Accounts;
-use crate::batch::Clock;
+use crate::batch::{Changes, Clock};
 use crate::connection::{Connection, LOGIN_TIME};
 use crate::counters::{Counters, Counts};
 use crate::item::now;
 use crate::items::{Goes, Items, Place, Refusal};
 use crate::protocol::VERSION;
+use crate::queue::Queue;
 use crate::tls::Tls;
 
 /// After the process had no file descriptor left for a client.
@@ -28,6 +29,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub struct Settings {
     pub connections: usize,
     pub threads: usize,
+    pub change_threads: usize,
     /// Changes in one transaction.
     pub batch: usize,
     pub idle_time: Option<Duration>,
@@ -69,7 +71,9 @@ impl Tally {
 }
 
 /// What all connections use.
-pub struct Shared<I> {
+pub struct Shared<I: Items> {
+    /// Dropped first: it has sessions.
+    pub queue: Queue<I>,
     pub items: I,
     pub clock: Clock,
     pub settings: Settings,
@@ -84,6 +88,7 @@ pub struct Shared<I> {
 impl<I: Items> Shared<I> {
     pub fn new(items: I, settings: Settings) -> Shared<I> {
         Shared {
+            queue: Queue::new(&settings),
             items,
             clock: Clock::default(),
             tally: Tally::new(settings.connections),
@@ -91,6 +96,13 @@ impl<I: Items> Shared<I> {
             settings,
             flushes: Mutex::default(),
             deletes: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub fn changes(&self) -> Changes<'_, I> {
+        Changes {
+            items: &self.items,
+            clock: &self.clock,
         }
     }
 
@@ -186,8 +198,8 @@ impl<I: Items> Shared<I> {
             "items" | "slabs" | "sizes" => Vec::new(),
             _ => return None,
         };
-        let memory = self.items.memory_bytes().filter(|_| kind == "settings");
-        let memory = memory.map(|bytes| ("maxbytes", bytes.to_string()));
+        let memory = self.items.memory().filter(|_| kind == "settings");
+        let memory = memory.map(|memory| ("maxbytes", memory.most.to_string()));
         let list = memory.into_iter().chain(list);
         Some(list.map(|(name, value)| (name.into(), value)).collect())
     }
@@ -207,7 +219,10 @@ impl<I: Items> Shared<I> {
         let text = |(name, number): (&str, u64)| (name.to_owned(), number.to_string());
         let mut stats: Vec<_> = about.into_iter().map(text).collect();
         stats.push(("version".into(), VERSION.into()));
-        stats.extend(numbers.into_iter().chain(self.tally.counts()).map(text));
+        let memory = self.items.memory();
+        let memory = memory.map(|memory| [("bytes", memory.used), ("limit_maxbytes", memory.most)]);
+        let numbers = numbers.into_iter().chain(memory.into_iter().flatten());
+        stats.extend(numbers.chain(self.tally.counts()).map(text));
         stats
     }
 }

@@ -52,6 +52,8 @@ pub struct Session {
     view: Option<Transaction>,
     /// Of the batch of changes that is being done.
     trx: Option<Transaction>,
+    /// How long that waits for a lock.
+    patience: Duration,
     /// The cursor is at the row that was looked for.
     is_there: bool,
 }
@@ -61,6 +63,13 @@ impl Session {
         let trx = self.trx.as_mut().expect("a batch was begun");
         let cursor = self.cursor.as_mut().expect("a batch was begun");
         (trx, cursor)
+    }
+
+    fn refusal(&self, e: Error) -> Refusal {
+        match e {
+            Error::LockWaitTimeout if self.patience.is_zero() => Refusal::Busy,
+            e => e.into(),
+        }
     }
 }
 
@@ -177,6 +186,7 @@ impl Items for Store {
             cursor: None,
             view: None,
             trx: None,
+            patience: Duration::ZERO,
             is_there: false,
         })
     }
@@ -216,8 +226,13 @@ impl Items for Store {
         let mut trx = self.db.begin(Isolation::ReadCommitted);
         trx.set_lock_wait_timeout(patience);
         self.cursor(&mut session.cursor)?;
-        session.trx = Some(trx);
+        (session.trx, session.patience) = (Some(trx), patience);
         Ok(())
+    }
+
+    fn hand_over(&self, from: &mut Session, to: &mut Session) {
+        (to.trx, to.cursor) = (from.trx.take(), from.cursor.take());
+        to.patience = from.patience;
     }
 
     fn find<'s>(
@@ -228,7 +243,8 @@ impl Items for Store {
     ) -> Result<Option<ItemRef<'s>>, Refusal> {
         let (trx, cursor) = session.changes();
         trx.start_statement();
-        let is_there = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::Exclusive)?;
+        let found = cursor.seek(trx, &[Some(key)], KeyMatch::Exact, LockMode::Exclusive);
+        let is_there = found.map_err(|e| session.refusal(e))?;
         session.is_there = is_there;
         if !is_there {
             return Ok(None);
@@ -241,8 +257,7 @@ impl Items for Store {
         let is_there = session.is_there;
         let (trx, cursor) = session.changes();
         let old = is_there.then_some(&*cursor);
-        put(trx, &self.table, old, key, item)?;
-        Ok(())
+        put(trx, &self.table, old, key, item).map_err(|e| session.refusal(e))
     }
 
     fn remove(&self, session: &mut Session) -> Result<(), Refusal> {

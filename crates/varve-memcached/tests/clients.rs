@@ -325,6 +325,38 @@ fn locked_items_hold_up_no_others() {
     assert_eq!(there, "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
 }
 
+/// However many wait for a lock, what others change is answered at once.
+#[test]
+fn changes_of_locked_items_hold_up_no_others() {
+    const CLIENTS: usize = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let server = Memcached::start(&db, MemcachedOptions::default()).unwrap();
+    let say = |text: &str| String::from_utf8(common::ask(&server, text.as_bytes())).unwrap();
+    assert_eq!(say("set a 0 0 1\r\n0\r\n"), "STORED\r\n");
+    let trx = with_locks(&db, &["a"]);
+    thread::scope(|scope| {
+        let increments = (0..CLIENTS).map(|_| scope.spawn(|| say("incr b 1\r\nincr a 1\r\n")));
+        let increments: Vec<_> = increments.collect();
+        let begun = Instant::now();
+        for n in 0..20 {
+            assert_eq!(say(&format!("set c{n} 0 0 1\r\nx\r\n")), "STORED\r\n");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(4));
+        assert!(increments.iter().all(|increment| !increment.is_finished()));
+        drop(trx);
+        let mut told: Vec<_> = increments
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .collect();
+        told.sort_unstable();
+        let wanted: Vec<_> = (1..=CLIENTS)
+            .map(|n| format!("NOT_FOUND\r\n{n}\r\n"))
+            .collect();
+        assert_eq!(told, wanted);
+    });
+}
+
 /// Nobody waits for it, so the log has it.
 #[test]
 fn a_late_flush_that_fails_is_told() {

@@ -69,6 +69,7 @@ fn what_is_over_is_not_there() {
     cache.put(0, b"b", None, over).unwrap();
     cache.sweep(now());
     assert_eq!(cache.count(), 1);
+    assert!((1..1000).contains(&cache.bytes()));
 }
 
 #[test]
