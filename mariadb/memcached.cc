@@ -48,7 +48,7 @@ MYSQL_SYSVAR_UINT(max_connections, connections_value, ONLY_AT_START,
 MYSQL_SYSVAR_UINT(max_value_size, value_bytes_value, ONLY_AT_START,
   "Longer values of clients of memcached are refused, in bytes.", nullptr, nullptr, 1 << 20, 1024, 128 << 20, 0);
 MYSQL_SYSVAR_UINT(w_batch_size, batch_value, ONLY_AT_START,
-  "Changes that a client of memcached sends together are one transaction, up to so many.",
+  "Changes of clients of memcached that come together are one transaction, up to so many.",
   nullptr, nullptr, 32, 1, 1000, 0);
 MYSQL_SYSVAR_UINT(r_batch_size, read_batch_value, ONLY_AT_START,
   "Reads that a client of memcached sends together see one moment, up to so many. 0: all.",

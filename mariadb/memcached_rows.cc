@@ -81,7 +81,7 @@ public:
   varve_memcached_code find(size_t container, const uint8_t *key, size_t key_bytes, varve_memcached_find how,
                             varve_memcached_item *out);
   void end_reads();
-  varve_memcached_code begin(ulong wait_seconds);
+  varve_memcached_code begin(varve_memcached_begin how, ulong wait_seconds);
   varve_memcached_code put(varve_memcached_item *item);
   void read_put(varve_memcached_item *out);
   void found_key(const uint8_t **key, size_t *key_bytes);
@@ -114,6 +114,7 @@ private:
   }
   varve_memcached_code failed(std::string why);
   varve_memcached_code failed(int handler_error);
+  varve_memcached_code not_changed(int handler_error);
   varve_memcached_code failed_statement();
   varve_memcached_code failed_columns();
 
@@ -124,7 +125,8 @@ private:
   TABLE *m_table= nullptr;
   Memcached_columns m_columns;
   bool m_is_changing= false;  // a transaction was begun
-  ulong m_wait_seconds= WAIT_SECONDS;  // in it, for a lock
+  bool m_is_at_once= false;   // it waits for no lock
+  ulong m_wait_seconds= WAIT_SECONDS;  // or for so long
   bool m_is_there= false;     // the row that was looked for last is in record[0]
   bool m_has_key= false;      // the key could be stored, and is in m_key
   ulong m_changed= 0;
@@ -208,10 +210,6 @@ varve_memcached_code Rows::failed_columns()
 
 varve_memcached_code Rows::failed(int handler_error)
 {
-  // By varve_rollback_on_timeout nothing would be left that could go on.
-  if (handler_error == HA_ERR_LOCK_WAIT_TIMEOUT && m_is_changing && !m_wait_seconds &&
-      !m_thd->transaction_rollback_request)
-    return VARVE_MEMCACHED_BUSY;
   m_table->file->print_error(handler_error, MYF(0));
   return failed_statement();
 }
@@ -382,6 +380,16 @@ int Rows::read_row(const uchar *key)
   return m_table->file->ha_index_read_map(m_table->record[0], key, all, HA_READ_KEY_EXACT);
 }
 
+// In a batch of changes.
+varve_memcached_code Rows::not_changed(int handler_error)
+{
+  if (!m_is_at_once || handler_error != HA_ERR_LOCK_WAIT_TIMEOUT)
+    return failed(handler_error);
+  // varve_rollback_on_timeout is about those who have waited.
+  m_thd->transaction_rollback_request= false;
+  return VARVE_MEMCACHED_BUSY;
+}
+
 varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_bytes, varve_memcached_find how,
                                 varve_memcached_item *out)
 {
@@ -394,17 +402,17 @@ varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_by
   {
     if (!changes)
       forget_kill();
-    const bool waits= how != VARVE_MEMCACHED_READ;
-    const ulong wait_seconds= changes ? m_wait_seconds : waits ? WAIT_SECONDS : 0;
+    const bool waits= changes ? !m_is_at_once : how != VARVE_MEMCACHED_READ;
+    const ulong wait_seconds= !waits ? 0 : changes ? m_wait_seconds : WAIT_SECONDS;
     if (!open_table(container, changes ? TL_WRITE : TL_READ, wait_seconds))
     {
       const Diagnostics_area *const da= m_thd->get_stmt_da();
       const bool is_locked= da->is_error() && da->sql_errno() == ER_LOCK_WAIT_TIMEOUT;
-      return is_locked && !wait_seconds ? VARVE_MEMCACHED_BUSY : failure();
+      return is_locked && !waits ? VARVE_MEMCACHED_BUSY : failure();
     }
   }
   // Another engine would wait for its locks.
-  if (changes && !m_wait_seconds && m_table->file->partition_ht() != hton)
+  if (changes && m_is_at_once && m_table->file->partition_ht() != hton)
     return VARVE_MEMCACHED_BUSY;
   m_is_there= false;
   const char *const said= reinterpret_cast<const char *>(key);
@@ -418,10 +426,11 @@ varve_memcached_code Rows::find(size_t number, const uint8_t *key, size_t key_by
     return VARVE_MEMCACHED_NO_ROW;
   if (error)
   {
+    if (changes)
+      return not_changed(error);
     const varve_memcached_code code= failed(error);
     // What follows is not told of this.
-    if (!changes)
-      close_table(End::UNDOES);
+    close_table(End::UNDOES);
     return code;
   }
   m_is_there= true;
@@ -436,7 +445,7 @@ void Rows::end_reads()
     close_table(End::KEEPS);
 }
 
-varve_memcached_code Rows::begin(ulong wait_seconds)
+varve_memcached_code Rows::begin(varve_memcached_begin how, ulong wait_seconds)
 {
   const Attached attached(m_thd);
   forget_kill();
@@ -448,6 +457,7 @@ varve_memcached_code Rows::begin(ulong wait_seconds)
   if (trans_begin(m_thd))
     return failed_statement();
   m_is_changing= true;
+  m_is_at_once= how == VARVE_MEMCACHED_AT_ONCE;
   m_wait_seconds= wait_seconds;
   return VARVE_MEMCACHED_OK;
 }
@@ -483,7 +493,7 @@ varve_memcached_code Rows::put(varve_memcached_item *item)
       return VARVE_MEMCACHED_MADE;
   }
   if (error && error != HA_ERR_RECORD_IS_THE_SAME)
-    return failed(error);
+    return not_changed(error);
   m_changed++;
   item->cas= m_columns.cas_of_written(item->cas);
   return VARVE_MEMCACHED_OK;
@@ -507,7 +517,7 @@ varve_memcached_code Rows::remove()
 {
   const Attached attached(m_thd);
   if (const int error= m_table->file->ha_delete_row(m_table->record[0]))
-    return failed(error);
+    return not_changed(error);
   m_changed++;
   return VARVE_MEMCACHED_OK;
 }
@@ -515,6 +525,8 @@ varve_memcached_code Rows::remove()
 varve_memcached_code Rows::commit()
 {
   const Attached attached(m_thd);
+  // For a backup, say: nobody waits for this thread to go on.
+  m_thd->variables.lock_wait_timeout= WAIT_SECONDS;
   const bool is_done= close_table(End::KEEPS) && end_transaction(End::KEEPS);
   return is_done ? VARVE_MEMCACHED_OK : failure();
 }
@@ -620,7 +632,7 @@ varve_memcached_code Rows::clear(size_t number, uint32_t before, uint64_t *delet
       return failed("somebody ended it");
     if (keys.empty())
       continue;
-    if (const varve_memcached_code code= begin(WAIT_SECONDS))
+    if (const varve_memcached_code code= begin(VARVE_MEMCACHED_WAITING, WAIT_SECONDS))
       return code;
     const bool are_removed= remove_all(container, before, keys);
     const uint64_t gone= m_changed;
@@ -653,7 +665,9 @@ varve_memcached_store memcached_rows(Containers *containers)
     return rows(session)->find(container, key, key_bytes, how, out);
   };
   store.end_reads= [](void *session) { rows(session)->end_reads(); };
-  store.begin= [](void *session, uint64_t wait_seconds) { return rows(session)->begin(ulong(wait_seconds)); };
+  store.begin= [](void *session, varve_memcached_begin how, uint64_t wait_seconds) {
+    return rows(session)->begin(how, ulong(wait_seconds));
+  };
   store.put= [](void *session, varve_memcached_item *item) { return rows(session)->put(item); };
   store.read_put= [](void *session, varve_memcached_item *out) { rows(session)->read_put(out); };
   store.found_key= [](void *session, const uint8_t **key, size_t *key_bytes) {

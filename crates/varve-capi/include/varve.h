@@ -274,6 +274,15 @@ typedef enum varve_memcached_find {
   VARVE_MEMCACHED_CHANGE = 2,
 } varve_memcached_find;
 
+// What a batch does about locks of others.
+typedef enum varve_memcached_begin {
+  // It waits for none: that is VARVE_MEMCACHED_BUSY. If a find says so the batch goes on, and is committed
+  // without what that was for; otherwise it is rolled back.
+  VARVE_MEMCACHED_AT_ONCE = 0,
+  // It waits for each for so many seconds at most, and fails then.
+  VARVE_MEMCACHED_WAITING = 1,
+} varve_memcached_begin;
+
 // What a call is doing that takes long.
 typedef enum varve_phase {
   // Reads the rows that indexes, or another table, are built of. Counts rows.
@@ -839,8 +848,7 @@ typedef struct varve_memcached_store {
                                     enum varve_memcached_find how,
                                     struct varve_memcached_item *out);
   void (*end_reads)(void *session);
-  // Each find waits for so many seconds at most for somebody who has locked a row.
-  enum varve_memcached_code (*begin)(void *session, uint64_t wait_seconds);
+  enum varve_memcached_code (*begin)(void *session, enum varve_memcached_begin how, uint64_t wait_seconds);
   // Changes the row that was looked for last, or makes it. `cas` may become another one.
   enum varve_memcached_code (*put)(void *session, struct varve_memcached_item *item);
   // What a read finds of the row that was put last, which a column may have as another text.

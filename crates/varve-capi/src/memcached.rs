@@ -49,6 +49,17 @@ pub enum varve_memcached_policy {
     VARVE_MEMCACHED_DISABLED = 3,
 }
 
+/// What a batch does about locks of others.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum varve_memcached_begin {
+    /// It waits for none: that is VARVE_MEMCACHED_BUSY. If a find says so the batch goes on, and is committed
+    /// without what that was for; otherwise it is rolled back.
+    VARVE_MEMCACHED_AT_ONCE = 0,
+    /// It waits for each for so many seconds at most, and fails then.
+    VARVE_MEMCACHED_WAITING = 1,
+}
+
 /// How a row is looked for.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,9 +114,11 @@ pub struct varve_memcached_store {
         out: *mut varve_memcached_item,
     ) -> varve_memcached_code,
     pub end_reads: unsafe extern "C" fn(session: *mut c_void),
-    /// Each find waits for so many seconds at most for somebody who has locked a row.
-    pub begin:
-        unsafe extern "C" fn(session: *mut c_void, wait_seconds: u64) -> varve_memcached_code,
+    pub begin: unsafe extern "C" fn(
+        session: *mut c_void,
+        how: varve_memcached_begin,
+        wait_seconds: u64,
+    ) -> varve_memcached_code,
     /// Changes the row that was looked for last, or makes it. `cas` may become another one.
     pub put: unsafe extern "C" fn(
         session: *mut c_void,

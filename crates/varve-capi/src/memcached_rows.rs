@@ -31,7 +31,9 @@ use crate::memcached::varve_memcached_policy::{
     self, VARVE_MEMCACHED_CACHE_ONLY, VARVE_MEMCACHED_CACHING, VARVE_MEMCACHED_DISABLED,
     VARVE_MEMCACHED_TABLE_ONLY,
 };
-use crate::memcached::{varve_memcached_find, varve_memcached_item, varve_memcached_store};
+use crate::memcached::{
+    varve_memcached_begin, varve_memcached_find, varve_memcached_item, varve_memcached_store,
+};
 
 /// A caller's rows.
 pub struct Rows {
@@ -463,16 +465,20 @@ impl Items for Rows {
         &self,
         connected: &mut Connected,
         place: Place,
-        patience: Duration,
+        patience: Option<Duration>,
     ) -> Result<(), Refusal> {
         (connected.begun_in, connected.place) = (connected.container, place);
         if place == Place::Memory {
             return Ok(());
         }
         let session = self.session(&mut connected.session)?;
-        let seconds = patience.as_millis().div_ceil(1000) as u64;
+        let how = match patience {
+            None => varve_memcached_begin::VARVE_MEMCACHED_AT_ONCE,
+            Some(_) => varve_memcached_begin::VARVE_MEMCACHED_WAITING,
+        };
+        let seconds = patience.map_or(0, |patience| patience.as_millis().div_ceil(1000) as u64);
         // SAFETY: CAPI-2.
-        let code = unsafe { (self.store.begin)(session.0, seconds) };
+        let code = unsafe { (self.store.begin)(session.0, how, seconds) };
         self.check(session, code).map(drop)
     }
 

@@ -45,7 +45,7 @@ pub struct Args {
     /// The longest value, in bytes
     #[arg(long, default_value = "1048576")]
     value_bytes: usize,
-    /// So many changes that a client sends together are one transaction
+    /// So many changes that come together are one transaction
     #[arg(long, default_value = "32")]
     batch: usize,
     /// So many reads that a client sends together see one moment; 0: all

@@ -120,16 +120,19 @@ impl<I: Items> Changes<'_, I> {
     ///
     /// # Errors
     ///
-    /// Nothing of it is done.
+    /// Nothing of it is done, and whose changes can't be.
     pub fn make_together(
         &self,
         works: &mut [&mut Work<I::Session>],
         made: impl FnOnce(),
-    ) -> Result<I::Committed, Refusal> {
+    ) -> Result<I::Committed, (Refusal, Option<usize>)> {
         let mut has = 0;
-        let done = self.make_all_of(works, &mut has).and_then(|()| {
+        let done = self.make_all_of(works, &mut has);
+        let done = done.map_err(|refusal| (refusal, Some(has)));
+        let done = done.and_then(|()| {
             made();
-            self.items.commit(&mut works[has].session)
+            let committed = self.items.commit(&mut works[has].session);
+            committed.map_err(|refusal| (refusal, None))
         });
         if done.is_err() {
             // The last one ends it, the others may have chosen another container.
@@ -148,7 +151,7 @@ impl<I: Items> Changes<'_, I> {
         has: &mut usize,
     ) -> Result<(), Refusal> {
         let first = &mut works[0].session;
-        self.items.begin(first, Place::Table, Duration::ZERO)?;
+        self.items.begin(first, Place::Table, None)?;
         for n in 0..works.len() {
             if let [from, to] = &mut works[n.saturating_sub(1)..=n] {
                 self.items.hand_over(&mut from.session, &mut to.session);
@@ -166,8 +169,11 @@ impl<I: Items> Changes<'_, I> {
     /// Makes the changes of one connection, which wait for locks. `refused`: why they can't be made all
     /// together, if that is known.
     pub fn make(&self, work: &mut Work<I::Session>, refused: Option<Refusal>) -> Option<Durable> {
-        let all = || self.make_all(work, 0..work.together, Place::Table, PATIENCE);
-        let refusal = match refused.map_or_else(all, Err) {
+        let done = match refused {
+            Some(refusal) => Err(refusal),
+            None => self.make_all(work, 0..work.together, Place::Table, PATIENCE),
+        };
+        let refusal = match done {
             Ok(committed) => return self.items.durable(committed),
             Err(refusal) => refusal,
         };
@@ -211,7 +217,7 @@ impl<I: Items> Changes<'_, I> {
         patience: Duration,
     ) -> Result<I::Committed, Refusal> {
         let before = work.counts;
-        self.items.begin(&mut work.session, place, patience)?;
+        self.items.begin(&mut work.session, place, Some(patience))?;
         let done = self.make_some(work, which);
         let done = done.and_then(|()| self.items.commit(&mut work.session));
         if done.is_err() {

@@ -111,10 +111,9 @@ pub trait Items: Send + Sync + Sized + 'static {
         Place::Table
     }
 
-    /// Each request of the batch waits for somebody who has locked its item for so long at most. All are
-    /// made in this place, which [`Items::place`] has said.
-    /// If a request must not wait at all, and would have to, that is [`Refusal::Busy`]; if its `find` says so
-    /// the batch can go on without it.
+    /// All requests of the batch are made in this place, which [`Items::place`] has said. Each waits for
+    /// somebody who has locked its item for so long at most. `None`: for nobody; if one would have to, that
+    /// is [`Refusal::Busy`], and if its `find` says so, the batch can go on without it.
     ///
     /// # Errors
     ///
@@ -123,7 +122,7 @@ pub trait Items: Send + Sync + Sized + 'static {
         &self,
         session: &mut Self::Session,
         place: Place,
-        patience: Duration,
+        patience: Option<Duration>,
     ) -> Result<(), Refusal>;
 
     /// The batch in tables that was begun goes on, and ends, in the other session, which is in none.

@@ -28,7 +28,7 @@
 //! | `protocol` | text, meta and binary protocol: requests from bytes, bytes of answers |
 //! | `request`, `item`, `decide` | what clients want, and what becomes of an item: memcached's rules |
 //! | `items`, `store` | what a store of items does; items as rows of a database of the program's own |
-//! | `batch` | changes that are one transaction |
+//! | `batch`, `queue` | changes that are one transaction, of one connection or of several |
 //! | `cache` | items in memory, instead of rows or beside them |
 //! | `letters` | options as memcached's command line has them |
 //! | `accounts`, `tls` | who is let in, and what nobody else can read |
@@ -98,8 +98,8 @@ pub struct MemcachedOptions {
     pub connections: usize,
     /// Longer values are refused: 1 KiB to 128 MiB.
     pub value_bytes: usize,
-    /// Changes that one client sends together are one transaction, up to so many: 1 to
-    /// [`MemcachedOptions::MOST_BATCH`].
+    /// Changes that come together, of one client or several, are one transaction, up to so many: 1 to
+    /// [`MemcachedOptions::MOST_BATCH`]. A request that has more of them is one as well.
     pub batch: usize,
     /// Reads that one client sends together see one moment, up to so many; `None`: all whose answers fit into
     /// 256 KiB.

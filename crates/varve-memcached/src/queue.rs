@@ -5,22 +5,28 @@
 //! A connection puts its changes into the queue, and waits to be told what they have come to. A *maker* is a
 //! thread that takes changes from it: of as many connections as wait, up to `Settings::batch` changes. It
 //! makes them in one transaction, in which nothing waits for a lock, and is no maker any more when it
-//! commits, which may wait for the disk. There are no more makers than processors. So nobody waits for
-//! company, and what comes while others' changes are made becomes one transaction: the more of them the
-//! busier the processors are. A transaction costs more than its row.
+//! commits, which may wait for the disk. There are no more makers than processors, unless changes have
+//! waited for `LONG` and more: then makers are reading pages. So nobody waits for company, and what comes
+//! while others' changes are made becomes one transaction: the more of them the busier the processors are. A
+//! transaction costs more than its row.
 //!
-//! Changes of a connection whose first item is locked by somebody are left out of the transaction; if
-//! anything else can't be done it is rolled back (MC-6). Each connection's are made by themselves then,
-//! where they wait for locks, and which no maker waits for.
+//! Changes of a connection whose first item is locked by somebody are left out of the transaction. If
+//! anything else can't be done, it is rolled back, and made again without the connection whose fault it was,
+//! a few times at most. Changes that were left out are made by themselves, where they wait for locks, by
+//! other threads: all but one may do that, so that there is one left for makers (MC-6).
 //!
 //! - **MC-11** While changes are in the queue there is a maker: whoever puts something there when there are
 //!   fewer makers than there may be, starts one; and who is a maker no more, whatever happened to him, starts
-//!   another one if something is there.
+//!   another one if something is there. It is the same with changes that may wait, and the threads for them.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -34,19 +40,34 @@ type Made<S> = (Work<S>, Result<(), Refusal>);
 
 struct Job<S> {
     work: Work<S>,
+    since: Instant,
+    /// Why it can't be made all together.
+    refused: Option<Refusal>,
     tell: oneshot::Sender<Made<S>>,
 }
 
+/// Changes wait no longer for a maker who only computes.
+const LONG: Duration = Duration::from_millis(1);
+/// A transaction in which something can't be done is made again without that so many times.
+const MOST_TIMES: usize = 3;
+
 pub struct Queue<I: Items> {
     state: Mutex<State<I::Session>>,
+    /// Makers who compute.
     most_makers: usize,
+    threads: usize,
     /// Changes in one transaction.
     most_changes: usize,
 }
 
 struct State<S> {
+    /// For makers.
     jobs: VecDeque<Job<S>>,
     makers: usize,
+    /// Those that may wait for locks.
+    left: VecDeque<Job<S>>,
+    /// Threads for these.
+    waiters: usize,
 }
 
 impl<I: Items> Queue<I> {
@@ -56,8 +77,11 @@ impl<I: Items> Queue<I> {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
                 makers: 0,
+                left: VecDeque::new(),
+                waiters: 0,
             }),
             most_makers: processors.min(settings.change_threads),
+            threads: settings.change_threads,
             most_changes: settings.batch,
         }
     }
@@ -73,7 +97,13 @@ impl<I: Items> Queue<I> {
         work: Work<I::Session>,
     ) -> io::Result<Made<I::Session>> {
         let (tell, told) = oneshot::channel();
-        if shared.queue.put(Job { work, tell }) {
+        let job = Job {
+            work,
+            since: Instant::now(),
+            refused: None,
+            tell,
+        };
+        if shared.queue.put(job) {
             Maker::start(shared.clone());
         }
         told.await.map_err(io::Error::other)
@@ -87,7 +117,12 @@ impl<I: Items> Queue<I> {
     fn put(&self, job: Job<I::Session>) -> bool {
         let mut state = self.lock();
         state.jobs.push_back(job);
-        let is_needed = state.makers < self.most_makers;
+        let waited = state.jobs.front().map(|first| first.since.elapsed());
+        let most = match waited >= Some(LONG) {
+            true => self.threads,
+            false => self.most_makers,
+        };
+        let is_needed = state.makers < most;
         state.makers += usize::from(is_needed);
         is_needed
     }
@@ -100,7 +135,7 @@ impl<I: Items> Queue<I> {
             changes += job.work.together;
             changes <= self.most_changes
         };
-        // The first one fits, as a connection has sent no more at once.
+        // The first one may be a request with more keys.
         let taken = jobs.iter().take_while(fit).count().max(1);
         jobs.drain(..taken.min(jobs.len())).collect()
     }
@@ -110,6 +145,23 @@ impl<I: Items> Queue<I> {
         let mut state = self.lock();
         let is_needed = !state.jobs.is_empty();
         state.makers -= usize::from(!is_needed);
+        is_needed
+    }
+
+    /// Changes may wait. Whether there is to be one more thread for them (MC-11).
+    fn leave_out(&self, job: Job<I::Session>) -> bool {
+        let mut state = self.lock();
+        state.left.push_back(job);
+        let is_needed = state.waiters < self.threads.saturating_sub(1).max(1);
+        state.waiters += usize::from(is_needed);
+        is_needed
+    }
+
+    /// A thread has made changes that may wait, or not. Whether there is to be another one instead (MC-11).
+    fn end_waiter(&self) -> bool {
+        let mut state = self.lock();
+        let is_needed = !state.left.is_empty();
+        state.waiters -= usize::from(!is_needed);
         is_needed
     }
 }
@@ -126,37 +178,43 @@ impl<I: Items> Maker<I> {
     fn work(self) {
         let shared = self.0.clone();
         let mut jobs = shared.queue.take();
-        if jobs.is_empty() {
-            return;
-        }
+        let mut me = Some(self);
         let changes = shared.changes();
-        let mut refused = None;
-        let mut works: Vec<_> = jobs.iter_mut().map(|job| &mut job.work).collect();
-        match changes.make_together(&mut works, || drop(self)) {
-            Ok(committed) => {
-                let (made, left) = jobs.into_iter().partition(|job| job.work.done > 0);
-                tell(made, shared.items.durable(committed));
-                jobs = left;
+        for _ in 0..MOST_TIMES {
+            if jobs.is_empty() {
+                break;
             }
-            Err(refusal @ Refusal::Ended(_)) => {
-                works
-                    .iter_mut()
-                    .for_each(|work| work.refuse(&shared.items, &refusal));
-                tell(std::mem::take(&mut jobs), None);
+            let mut works: Vec<_> = jobs.iter_mut().map(|job| &mut job.work).collect();
+            match changes.make_together(&mut works, || me = None) {
+                Ok(committed) => {
+                    let (made, left) = jobs.into_iter().partition(|job| job.work.done > 0);
+                    tell(made, shared.items.durable(committed));
+                    jobs = left;
+                    break;
+                }
+                Err((refusal @ Refusal::Ended(_), _)) => {
+                    let refuse = |work: &mut &mut Work<_>| work.refuse(&shared.items, &refusal);
+                    works.iter_mut().for_each(refuse);
+                    tell(std::mem::take(&mut jobs), None);
+                }
+                Err((refusal, Some(whose))) => {
+                    let mut job = jobs.remove(whose);
+                    job.refused = Some(refusal).filter(|why| !matches!(why, Refusal::Busy));
+                    match &job.refused {
+                        // It would not be done by itself either.
+                        Some(refusal) if job.work.together == 1 => {
+                            job.work.refuse(&shared.items, refusal);
+                            tell(vec![job], None);
+                        }
+                        _ => Waiter::leave_out(&shared, job),
+                    }
+                }
+                Err((_, None)) => break,
             }
-            // Then it is known whose it was.
-            Err(refusal) if jobs.len() == 1 && !matches!(refusal, Refusal::Busy) => {
-                refused = Some(refusal);
-            }
-            Err(_) => {}
         }
-        let last = jobs.pop();
+        drop(me);
         for job in jobs {
-            let shared = shared.clone();
-            spawn_blocking(move || make_alone(&shared, job, None));
-        }
-        if let Some(job) = last {
-            make_alone(&shared, job, refused);
+            Waiter::leave_out(&shared, job);
         }
     }
 }
@@ -169,9 +227,36 @@ impl<I: Items> Drop for Maker<I> {
     }
 }
 
-fn make_alone<I: Items>(shared: &Shared<I>, mut job: Job<I::Session>, refused: Option<Refusal>) {
-    let durable = shared.changes().make(&mut job.work, refused);
-    tell(vec![job], durable);
+/// Who makes changes that may wait for locks.
+struct Waiter<I: Items>(Arc<Shared<I>>);
+
+impl<I: Items> Waiter<I> {
+    fn leave_out(shared: &Arc<Shared<I>>, job: Job<I::Session>) {
+        if shared.queue.leave_out(job) {
+            Waiter::start(shared.clone());
+        }
+    }
+
+    /// One that is counted already.
+    fn start(shared: Arc<Shared<I>>) {
+        spawn_blocking(|| Waiter(shared).work());
+    }
+
+    fn work(self) {
+        let job = self.0.queue.lock().left.pop_front();
+        if let Some(mut job) = job {
+            let durable = self.0.changes().make(&mut job.work, job.refused.take());
+            tell(vec![job], durable);
+        }
+    }
+}
+
+impl<I: Items> Drop for Waiter<I> {
+    fn drop(&mut self) {
+        if self.0.queue.end_waiter() {
+            Waiter::start(self.0.clone());
+        }
+    }
 }
 
 /// Tells these connections, once their changes are durable.

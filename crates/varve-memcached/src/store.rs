@@ -52,8 +52,8 @@ pub struct Session {
     view: Option<Transaction>,
     /// Of the batch of changes that is being done.
     trx: Option<Transaction>,
-    /// How long that waits for a lock.
-    patience: Duration,
+    /// That waits for no lock.
+    is_at_once: bool,
     /// The cursor is at the row that was looked for.
     is_there: bool,
 }
@@ -67,7 +67,7 @@ impl Session {
 
     fn refusal(&self, e: Error) -> Refusal {
         match e {
-            Error::LockWaitTimeout if self.patience.is_zero() => Refusal::Busy,
+            Error::LockWaitTimeout if self.is_at_once => Refusal::Busy,
             e => e.into(),
         }
     }
@@ -186,7 +186,7 @@ impl Items for Store {
             cursor: None,
             view: None,
             trx: None,
-            patience: Duration::ZERO,
+            is_at_once: false,
             is_there: false,
         })
     }
@@ -220,19 +220,19 @@ impl Items for Store {
         &self,
         session: &mut Session,
         _place: Place,
-        patience: Duration,
+        patience: Option<Duration>,
     ) -> Result<(), Refusal> {
         // Nobody looks for a range here: locks of gaps would only be in each other's way.
         let mut trx = self.db.begin(Isolation::ReadCommitted);
-        trx.set_lock_wait_timeout(patience);
+        trx.set_lock_wait_timeout(patience.unwrap_or_default());
         self.cursor(&mut session.cursor)?;
-        (session.trx, session.patience) = (Some(trx), patience);
+        (session.trx, session.is_at_once) = (Some(trx), patience.is_none());
         Ok(())
     }
 
     fn hand_over(&self, from: &mut Session, to: &mut Session) {
         (to.trx, to.cursor) = (from.trx.take(), from.cursor.take());
-        to.patience = from.patience;
+        to.is_at_once = from.is_at_once;
     }
 
     fn find<'s>(

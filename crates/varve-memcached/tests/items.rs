@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use varve_memcached::{
@@ -24,16 +23,6 @@ struct Map {
     puts_in_memory: Option<Arc<Mutex<Log>>>,
     /// All is in memory, and the first sweep of tables waits twice.
     sweep: Option<Mutex<Option<Arc<Barrier>>>>,
-    together: Option<Arc<Together>>,
-}
-
-/// Changes of several clients: one of the item `hold` keeps the only thread until others have come.
-struct Together {
-    hold: Barrier,
-    /// Changes that were sent.
-    sent: AtomicUsize,
-    /// How long transactions wait for locks.
-    begun: Mutex<Vec<Duration>>,
 }
 
 /// What was asked of a store that has two places.
@@ -65,7 +54,6 @@ struct Session {
     reads: usize,
     key: Vec<u8>,
     item: Option<Item>,
-    patience: Duration,
 }
 
 impl Items for Map {
@@ -94,9 +82,6 @@ impl Items for Map {
     }
 
     fn place(&self, effect: Effect) -> Place {
-        if let Some(together) = &self.together {
-            together.sent.fetch_add(1, Ordering::Relaxed);
-        }
         match (&self.puts_in_memory, effect) {
             (Some(_), Effect::Put) => Place::Memory,
             _ => Place::Table,
@@ -105,23 +90,17 @@ impl Items for Map {
 
     fn begin(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         place: Place,
-        patience: Duration,
+        _patience: Option<Duration>,
     ) -> Result<(), Refusal> {
-        session.patience = patience;
-        if let Some(together) = &self.together {
-            together.begun.lock().unwrap().push(patience);
-        }
         if let Some(log) = &self.puts_in_memory {
             log.lock().unwrap().begun.push(place);
         }
         Ok(())
     }
 
-    fn hand_over(&self, from: &mut Session, to: &mut Session) {
-        to.patience = from.patience;
-    }
+    fn hand_over(&self, _from: &mut Session, _to: &mut Session) {}
 
     fn find<'s>(
         &self,
@@ -129,12 +108,6 @@ impl Items for Map {
         key: &[u8],
         _effect: Effect,
     ) -> Result<Option<ItemRef<'s>>, Refusal> {
-        if let (Some(together), b"hold") = (&self.together, key) {
-            together.hold.wait();
-        }
-        if key == b"locked" && session.patience.is_zero() {
-            return Err(Refusal::Busy);
-        }
         session.key = key.to_vec();
         session.item = self.items.lock().unwrap().get(key).cloned();
         Ok(session.item.as_ref().map(Item::by_ref))
@@ -290,110 +263,4 @@ fn a_flush_of_memory_waits_for_no_sweep() {
     let stats = String::from_utf8_lossy(&stats);
     let memory = "STAT bytes 1024\r\nSTAT limit_maxbytes 1048576\r\n";
     assert!(stats.contains(memory), "{stats}");
-}
-
-/// Sends these, from a client each, while the only thread has something to do. Returns what each was
-/// answered, and whether transactions, from theirs on, wait for locks.
-fn send_together(batch: usize, texts: &[&str]) -> (Vec<String>, Vec<bool>) {
-    let together = Arc::new(Together {
-        hold: Barrier::new(2),
-        sent: AtomicUsize::default(),
-        begun: Mutex::default(),
-    });
-    let items = Map {
-        together: Some(together.clone()),
-        ..Map::default()
-    };
-    let options = MemcachedOptions {
-        change_threads: 1,
-        batch,
-        ..MemcachedOptions::default()
-    };
-    let server = Memcached::start_on(items, options).unwrap();
-    let wait_for = |sent: usize| {
-        while together.sent.load(Ordering::Relaxed) < sent {
-            thread::yield_now();
-        }
-        // From there it is put into the queue at once.
-        thread::sleep(Duration::from_millis(50));
-    };
-    let answers = thread::scope(|scope| {
-        let server = &server;
-        scope.spawn(move || common::ask(server, b"set hold 0 0 1\r\nx\r\n"));
-        wait_for(2);
-        let mut clients = Vec::new();
-        for text in texts {
-            let sent = together.sent.load(Ordering::Relaxed);
-            clients.push(scope.spawn(move || common::ask(server, text.as_bytes())));
-            wait_for(sent + 2);
-        }
-        together.hold.wait();
-        let answers = clients.into_iter().map(|client| client.join().unwrap());
-        let answers = answers.map(|answer| String::from_utf8(answer).unwrap());
-        answers.collect()
-    });
-    let begun = std::mem::take(&mut *together.begun.lock().unwrap());
-    let wait = begun[1..].iter().map(|patience| !patience.is_zero());
-    (answers, wait.collect())
-}
-
-/// What several clients send while others' changes are made is one transaction, up to so many changes
-/// (MC-11: it is made at all).
-#[test]
-fn changes_of_several_clients_are_one_transaction() {
-    let sets = [
-        "set a 0 0 1\r\n1\r\n",
-        "incr a 1\r\nincr a 1\r\n",
-        "incr a 1\r\n",
-        "delete none\r\n",
-    ];
-    let told = ["STORED\r\n", "2\r\n3\r\n", "4\r\n", "NOT_FOUND\r\n"];
-    for (batch, transactions) in [(32, 1), (5, 1), (4, 2), (3, 2), (2, 3)] {
-        let (answers, wait) = send_together(batch, &sets);
-        assert_eq!(answers, told);
-        assert_eq!(wait, vec![false; transactions], "{batch}");
-    }
-}
-
-/// Who would have to wait for a lock does so by himself, and who can't be served spoils nothing for others
-/// (MC-6).
-#[test]
-fn who_has_to_wait_holds_up_no_others() {
-    let (answers, wait) = send_together(
-        32,
-        &[
-            "set locked 0 0 1\r\nx\r\n",
-            "set a 0 0 1\r\n1\r\n",
-            "incr b 1\r\nset locked 0 0 1\r\nx\r\n",
-        ],
-    );
-    assert_eq!(
-        answers,
-        ["STORED\r\n", "STORED\r\n", "NOT_FOUND\r\nSTORED\r\n"]
-    );
-    // The last one has not begun with what is locked: so nothing is made together.
-    assert_eq!(wait, [false, true, true, true]);
-    let (answers, wait) = send_together(
-        32,
-        &[
-            "set locked 0 0 1\r\nx\r\n",
-            "set a 0 0 1\r\n1\r\n",
-            "set locked 0 0 1\r\ny\r\n",
-        ],
-    );
-    assert_eq!(answers, ["STORED\r\n"; 3]);
-    assert_eq!(wait, [false, true, true]);
-    let (answers, wait) = send_together(
-        32,
-        &[
-            "set kept 0 0 1\r\nx\r\n",
-            "delete kept\r\n",
-            "set a 0 0 1\r\n1\r\n",
-        ],
-    );
-    assert_eq!(
-        answers,
-        ["STORED\r\n", "SERVER_ERROR it is kept\r\n", "STORED\r\n"]
-    );
-    assert_eq!(wait, [false, true, true, true]);
 }

@@ -16,7 +16,11 @@ unsafe extern "C" fn open(_: *mut c_void) -> *mut c_void {
     std::ptr::dangling_mut()
 }
 unsafe extern "C" fn nothing(_: *mut c_void) {}
-unsafe extern "C" fn begin(_: *mut c_void, _: u64) -> varve_memcached_code {
+unsafe extern "C" fn begin(
+    _: *mut c_void,
+    _: varve_memcached_begin,
+    _: u64,
+) -> varve_memcached_code {
     VARVE_MEMCACHED_OK
 }
 unsafe extern "C" fn find(
@@ -114,7 +118,8 @@ fn what_finds_nothing_to_delete_is_known_in_memory() {
         let moment = rows.cache().moment();
         let mut connected = Items::session(&rows).unwrap();
         let place = rows.place(Effect::Delete);
-        rows.begin(&mut connected, place, Duration::ZERO).unwrap();
+        rows.begin(&mut connected, place, Some(Duration::ZERO))
+            .unwrap();
         let found = Items::find(&rows, &mut connected, b"key", Effect::Delete);
         assert!(found.unwrap().is_none());
         rows.keep(&mut connected).unwrap();
@@ -133,7 +138,7 @@ fn what_finds_nothing_to_delete_is_known_in_memory() {
 fn what_comes_to_memory_meanwhile_is_not_deleted_there_alone() {
     let rows = rows(VARVE_MEMCACHED_CACHING);
     let mut connected = Items::session(&rows).unwrap();
-    rows.begin(&mut connected, Place::Table, Duration::ZERO)
+    rows.begin(&mut connected, Place::Table, Some(Duration::ZERO))
         .unwrap();
     MEANWHILE.set(Some(&raw const rows));
     let mut find = || {
