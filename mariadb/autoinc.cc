@@ -80,6 +80,7 @@ static varve_auto_increment_lock counter_lock(THD *thd)
   {
   case SQLCOM_INSERT:
   case SQLCOM_REPLACE:
+  case SQLCOM_UPDATE:  // a row that a client of memcached makes
   case SQLCOM_END:  // a row event from a replication source
     return VARVE_COUNTER_AFTER_OTHERS;
   default:

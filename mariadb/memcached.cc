@@ -41,7 +41,7 @@ MYSQL_SYSVAR_STR(socket, socket_value, ONLY_AT_START,
 MYSQL_SYSVAR_UINT(threads, threads_value, ONLY_AT_START,
   "Threads that read what clients of memcached ask for.", nullptr, nullptr, 4, 1, 256, 0);
 MYSQL_SYSVAR_UINT(change_threads, change_threads_value, ONLY_AT_START,
-  "Threads that change what clients of memcached set: one that waits for a lock or a commit keeps one.",
+  "Threads that change what clients of memcached set: one that waits for a lock, a page or a commit keeps one.",
   nullptr, nullptr, 16, 1, 256, 0);
 MYSQL_SYSVAR_UINT(max_connections, connections_value, ONLY_AT_START,
   "So many clients of memcached may be connected.", nullptr, nullptr, 1024, 1, 1 << 20, 0);

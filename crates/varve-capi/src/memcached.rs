@@ -53,10 +53,11 @@ pub enum varve_memcached_policy {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum varve_memcached_begin {
-    /// It waits for none: that is VARVE_MEMCACHED_BUSY. If a find says so the batch goes on, and is committed
-    /// without what that was for; otherwise it is rolled back.
+    /// Finds and changes wait for none, whatever `wait_seconds` is: that is VARVE_MEMCACHED_BUSY. If a find
+    /// says so the batch goes on, and is committed without what that was for; after a change that says so
+    /// `roll_back` is called.
     VARVE_MEMCACHED_AT_ONCE = 0,
-    /// It waits for each for so many seconds at most, and fails then.
+    /// It waits for each for `wait_seconds` at most, be they 0, and fails then.
     VARVE_MEMCACHED_WAITING = 1,
 }
 

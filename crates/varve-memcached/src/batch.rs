@@ -6,9 +6,10 @@
 //!   a number twice, and is more than the one before. So who has seen a cas is told of each change since. An
 //!   item that was deleted and made again begins with the clock's number. A store may have another cas of its
 //!   own, which says the same of the values in a row.
-//! - **MC-6** A transaction in which one request can't be done is done again, each client's changes by
-//!   themselves, and then one by one: none fails for another's sake. Only when those before it have waited
-//!   for `PATIENCE` together, as a thread waits with them, a request that would have to wait is refused.
+//! - **MC-6** A transaction in which one request can't be done is done again without that client's changes,
+//!   and these by themselves, and then one by one: none fails for another's sake. Only when those before it
+//!   have waited for `PATIENCE` together, as a thread waits with them, a request that would have to wait is
+//!   refused.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

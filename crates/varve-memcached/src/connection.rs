@@ -6,9 +6,9 @@
 //! are one transaction, up to `Settings::batch`, with those of other connections (`queue`); reads that
 //! follow each other see one view, if the store has nothing in memory, and nobody keeps it open while he
 //! waits for a client. Reads are done at once, on the runtime's own thread: they wait for a page at most,
-//! and for somebody who has the whole table. A batch of changes may wait for locks: it goes to the threads
-//! for that, of which there is a bounded number. Its commit is then awaited without a thread. Changes in
-//! memory wait for nothing, and are done at once, too.
+//! and for somebody who has the whole table. A batch of changes may wait for pages and locks: it goes to
+//! threads for that, of which there is a bounded number. Its commit is then awaited without a thread.
+//! Changes in memory wait for nothing, and are done at once, too.
 //!
 //! - **MC-1** No answer to a change leaves before its transaction is as durable as the database's setting
 //!   asks. What an answer rests on, but did not change, may be another's change that is not durable yet.

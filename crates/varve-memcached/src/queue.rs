@@ -5,15 +5,16 @@
 //! A connection puts its changes into the queue, and waits to be told what they have come to. A *maker* is a
 //! thread that takes changes from it: of as many connections as wait, up to `Settings::batch` changes. It
 //! makes them in one transaction, in which nothing waits for a lock, and is no maker any more when it
-//! commits, which may wait for the disk. There are no more makers than processors, unless changes have
-//! waited for `LONG` and more: then makers are reading pages. So nobody waits for company, and what comes
-//! while others' changes are made becomes one transaction: the more of them the busier the processors are. A
-//! transaction costs more than its row.
+//! commits, which may wait for the disk. There are no more makers than processors, until something comes and
+//! finds that the first of the queue has waited for `LONG`: that may be because makers read pages. So nobody
+//! waits for company, and what comes while others' changes are made becomes one transaction: the more of
+//! them the busier the processors are. A transaction costs more than its row.
 //!
 //! Changes of a connection whose first item is locked by somebody are left out of the transaction. If
-//! anything else can't be done, it is rolled back, and made again without the connection whose fault it was,
-//! a few times at most. Changes that were left out are made by themselves, where they wait for locks, by
-//! other threads: all but one may do that, so that there is one left for makers (MC-6).
+//! anything else can't be done, it is rolled back, and made again without the connection that had its turn
+//! then, whose changes are tried by themselves; after a few times all are (MC-6). What has to wait for a
+//! lock is made in other threads. All but one may do that, so that there is one left for makers, if there
+//! are several.
 //!
 //! - **MC-11** While changes are in the queue there is a maker: whoever puts something there when there are
 //!   fewer makers than there may be, starts one; and who is a maker no more, whatever happened to him, starts
@@ -46,10 +47,10 @@ struct Job<S> {
     tell: oneshot::Sender<Made<S>>,
 }
 
-/// Changes wait no longer for a maker who only computes.
-const LONG: Duration = Duration::from_millis(1);
-/// A transaction in which something can't be done is made again without that so many times.
-const MOST_TIMES: usize = 3;
+/// When the first of the queue has waited for so long, whatever comes starts a maker more.
+const LONG: Duration = Duration::from_millis(2);
+/// After so many transactions that can't be made, each connection's changes are one.
+const MOST_FAILURES: usize = 3;
 
 pub struct Queue<I: Items> {
     state: Mutex<State<I::Session>>,
@@ -177,45 +178,27 @@ impl<I: Items> Maker<I> {
 
     fn work(self) {
         let shared = self.0.clone();
-        let mut jobs = shared.queue.take();
-        let mut me = Some(self);
-        let changes = shared.changes();
-        for _ in 0..MOST_TIMES {
-            if jobs.is_empty() {
-                break;
+        let mut all = VecDeque::from([shared.queue.take()]);
+        let (mut me, mut failures) = (Some(self), 0);
+        while let Some(mut jobs) = all.pop_front() {
+            let Err((refusal, whose)) = make_at_once(&shared, &mut jobs, || me = None) else {
+                continue;
+            };
+            failures += 1;
+            let is_alone = jobs.len() == 1;
+            match whose {
+                // Nobody else's changes came before.
+                Some(0) => refuse_or_leave_out(&shared, jobs.remove(0), refusal),
+                _ if is_alone => refuse_or_leave_out(&shared, jobs.remove(0), refusal),
+                Some(whose) => all.push_back(vec![jobs.remove(whose)]),
+                None => failures = MOST_FAILURES,
             }
-            let mut works: Vec<_> = jobs.iter_mut().map(|job| &mut job.work).collect();
-            match changes.make_together(&mut works, || me = None) {
-                Ok(committed) => {
-                    let (made, left) = jobs.into_iter().partition(|job| job.work.done > 0);
-                    tell(made, shared.items.durable(committed));
-                    jobs = left;
-                    break;
-                }
-                Err((refusal @ Refusal::Ended(_), _)) => {
-                    let refuse = |work: &mut &mut Work<_>| work.refuse(&shared.items, &refusal);
-                    works.iter_mut().for_each(refuse);
-                    tell(std::mem::take(&mut jobs), None);
-                }
-                Err((refusal, Some(whose))) => {
-                    let mut job = jobs.remove(whose);
-                    job.refused = Some(refusal).filter(|why| !matches!(why, Refusal::Busy));
-                    match &job.refused {
-                        // It would not be done by itself either.
-                        Some(refusal) if job.work.together == 1 => {
-                            job.work.refuse(&shared.items, refusal);
-                            tell(vec![job], None);
-                        }
-                        _ => Waiter::leave_out(&shared, job),
-                    }
-                }
-                Err((_, None)) => break,
+            match failures < MOST_FAILURES {
+                true => all.push_front(jobs),
+                false => all.extend(jobs.into_iter().map(|job| vec![job])),
             }
         }
         drop(me);
-        for job in jobs {
-            Waiter::leave_out(&shared, job);
-        }
     }
 }
 
@@ -224,6 +207,53 @@ impl<I: Items> Drop for Maker<I> {
         if self.0.queue.leave() {
             Maker::start(self.0.clone());
         }
+    }
+}
+
+/// Makes these in one transaction in which nothing waits for a lock, and leaves out whose first item is
+/// locked. `made` is called before the commit. If it fails, none is done, and whose turn it was.
+fn make_at_once<I: Items>(
+    shared: &Arc<Shared<I>>,
+    jobs: &mut Vec<Job<I::Session>>,
+    made: impl FnOnce(),
+) -> Result<(), (Refusal, Option<usize>)> {
+    let mut works: Vec<_> = jobs.iter_mut().map(|job| &mut job.work).collect();
+    if works.is_empty() {
+        return Ok(());
+    }
+    match shared.changes().make_together(&mut works, made) {
+        Ok(committed) => {
+            let jobs = std::mem::take(jobs).into_iter();
+            let (made, left): (Vec<_>, Vec<_>) = jobs.partition(|job| job.work.done > 0);
+            tell(made, shared.items.durable(committed));
+            for job in left {
+                Waiter::leave_out(shared, job);
+            }
+        }
+        Err((refusal @ Refusal::Ended(_), _)) => {
+            for work in works {
+                work.refuse(&shared.items, &refusal);
+            }
+            tell(std::mem::take(jobs), None);
+        }
+        Err(failed) => return Err(failed),
+    }
+    Ok(())
+}
+
+/// It can't be made at once, though nobody else's changes were in the transaction.
+fn refuse_or_leave_out<I: Items>(
+    shared: &Arc<Shared<I>>,
+    mut job: Job<I::Session>,
+    refusal: Refusal,
+) {
+    job.refused = Some(refusal).filter(|why| !matches!(why, Refusal::Busy));
+    match &job.refused {
+        Some(refusal) if job.work.together == 1 => {
+            job.work.refuse(&shared.items, refusal);
+            tell(vec![job], None);
+        }
+        _ => Waiter::leave_out(shared, job),
     }
 }
 

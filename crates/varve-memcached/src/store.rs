@@ -262,7 +262,8 @@ impl Items for Store {
 
     fn remove(&self, session: &mut Session) -> Result<(), Refusal> {
         let (trx, cursor) = session.changes();
-        trx.delete(&self.table, cursor)?;
+        let deleted = trx.delete(&self.table, cursor);
+        deleted.map_err(|e| session.refusal(e))?;
         Ok(())
     }
 

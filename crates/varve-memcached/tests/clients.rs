@@ -328,7 +328,7 @@ fn locked_items_hold_up_no_others() {
 /// However many wait for a lock, what others change is answered at once.
 #[test]
 fn changes_of_locked_items_hold_up_no_others() {
-    const CLIENTS: usize = 8;
+    const CLIENTS: usize = 20;
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), options()).unwrap();
     let server = Memcached::start(&db, MemcachedOptions::default()).unwrap();
