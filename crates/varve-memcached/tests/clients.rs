@@ -350,9 +350,10 @@ fn changes_of_locked_items_hold_up_no_others() {
             .map(|it| it.join().unwrap())
             .collect();
         told.sort_unstable();
-        let wanted: Vec<_> = (1..=CLIENTS)
+        let mut wanted: Vec<_> = (1..=CLIENTS)
             .map(|n| format!("NOT_FOUND\r\n{n}\r\n"))
             .collect();
+        wanted.sort_unstable();
         assert_eq!(told, wanted);
     });
 }
