@@ -380,7 +380,7 @@ int Rows::read_row(const uchar *key)
   return m_table->file->ha_index_read_map(m_table->record[0], key, all, HA_READ_KEY_EXACT);
 }
 
-// In a batch of changes.
+// What a batch of changes was to find or change is neither.
 varve_memcached_code Rows::not_changed(int handler_error)
 {
   if (!m_is_at_once || handler_error != HA_ERR_LOCK_WAIT_TIMEOUT)

@@ -3,8 +3,8 @@
 //!
 //! One thread is the client of all connections. Each has one batch of requests under way, always: as soon as
 //! all of it is answered, the next one is sent. Keys are drawn uniformly, and all are there, so that the
-//! answer to a batch has a known length. Servers take turns; each has four
-//! threads, and a pool, or memory, for everything.
+//! answer to a batch has a known length. Servers take turns; each has four threads, and a pool, or memory,
+//! for everything.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;

@@ -90,7 +90,7 @@ impl<S> Work<S> {
     }
 
     /// Nothing of it is done.
-    pub fn undo(&mut self) {
+    fn undo(&mut self) {
         (self.done, self.has_begun) = (0, false);
         self.counts = Counts::default();
         self.out.clear();
@@ -178,12 +178,12 @@ impl<I: Items> Changes<'_, I> {
             Ok(committed) => return self.items.durable(committed),
             Err(refusal) => refusal,
         };
-        work.undo();
         if work.together == 1 || matches!(refusal, Refusal::Ended(_)) {
             work.refuse(self.items, &refusal);
             return None;
         }
         // MC-6.
+        work.undo();
         self.make_each(work, Place::Table)
     }
 

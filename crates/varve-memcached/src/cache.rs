@@ -389,7 +389,7 @@ impl Cache {
         }
     }
 
-    /// How much memory items take, as far as it is counted.
+    /// How many bytes of memory items take, as far as they are counted.
     pub fn bytes(&self) -> u64 {
         let stripes = self.stripes.iter();
         stripes.map(|stripe| read(stripe).items.weight()).sum()

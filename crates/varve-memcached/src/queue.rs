@@ -62,13 +62,45 @@ pub struct Queue<I: Items> {
 }
 
 struct State<S> {
-    /// For makers.
-    jobs: VecDeque<Job<S>>,
-    makers: usize,
+    /// Changes for makers.
+    new: Line<S>,
     /// Those that may wait for locks.
-    left: VecDeque<Job<S>>,
-    /// Threads for these.
-    waiters: usize,
+    left: Line<S>,
+}
+
+/// Changes, and how many threads there are for them.
+struct Line<S> {
+    jobs: VecDeque<Job<S>>,
+    threads: usize,
+}
+
+impl<S> Line<S> {
+    fn new() -> Line<S> {
+        Line {
+            jobs: VecDeque::new(),
+            threads: 0,
+        }
+    }
+
+    /// Whether there is to be one more thread, of so many at most.
+    fn put(&mut self, job: Job<S>, most: usize) -> bool {
+        self.jobs.push_back(job);
+        let is_needed = self.threads < most;
+        self.threads += usize::from(is_needed);
+        assert!(self.threads > 0, "MC-11: nobody would take it");
+        is_needed
+    }
+
+    /// A thread goes. Whether there is to be another one instead.
+    fn leave(&mut self) -> bool {
+        assert!(
+            self.threads > 0,
+            "MC-11: a thread goes that was not counted"
+        );
+        let is_needed = !self.jobs.is_empty();
+        self.threads -= usize::from(!is_needed);
+        is_needed
+    }
 }
 
 impl<I: Items> Queue<I> {
@@ -76,10 +108,8 @@ impl<I: Items> Queue<I> {
         let processors = available_parallelism().map_or(1, usize::from);
         Queue {
             state: Mutex::new(State {
-                jobs: VecDeque::new(),
-                makers: 0,
-                left: VecDeque::new(),
-                waiters: 0,
+                new: Line::new(),
+                left: Line::new(),
             }),
             most_makers: processors.min(settings.change_threads),
             threads: settings.change_threads,
@@ -105,7 +135,7 @@ impl<I: Items> Queue<I> {
             tell,
         };
         if shared.queue.put(job) {
-            Maker::start(shared.clone());
+            Thread::start(shared.clone(), Role::Maker);
         }
         told.await.map_err(io::Error::other)
     }
@@ -114,23 +144,20 @@ impl<I: Items> Queue<I> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is to be one more maker (MC-11).
+    /// Whether there is to be one more maker.
     fn put(&self, job: Job<I::Session>) -> bool {
-        let mut state = self.lock();
-        state.jobs.push_back(job);
-        let waited = state.jobs.front().map(|first| first.since.elapsed());
-        let most = match waited >= Some(LONG) {
+        let new = &mut self.lock().new;
+        let first = new.jobs.front().map(|first| first.since.elapsed());
+        let most = match first >= Some(LONG) {
             true => self.threads,
             false => self.most_makers,
         };
-        let is_needed = state.makers < most;
-        state.makers += usize::from(is_needed);
-        is_needed
+        new.put(job, most)
     }
 
     /// As many as are one transaction.
     fn take(&self) -> Vec<Job<I::Session>> {
-        let jobs = &mut self.lock().jobs;
+        let jobs = &mut self.lock().new.jobs;
         let mut changes = 0;
         let fit = |job: &&Job<I::Session>| {
             changes += job.work.together;
@@ -141,71 +168,85 @@ impl<I: Items> Queue<I> {
         jobs.drain(..taken.min(jobs.len())).collect()
     }
 
-    /// A maker goes. Whether there is to be another one instead (MC-11).
-    fn leave(&self) -> bool {
-        let mut state = self.lock();
-        let is_needed = !state.jobs.is_empty();
-        state.makers -= usize::from(!is_needed);
-        is_needed
-    }
-
-    /// Changes may wait. Whether there is to be one more thread for them (MC-11).
+    /// Changes may wait. Whether there is to be one more thread for them.
     fn leave_out(&self, job: Job<I::Session>) -> bool {
-        let mut state = self.lock();
-        state.left.push_back(job);
-        let is_needed = state.waiters < self.threads.saturating_sub(1).max(1);
-        state.waiters += usize::from(is_needed);
-        is_needed
-    }
-
-    /// A thread has made changes that may wait, or not. Whether there is to be another one instead (MC-11).
-    fn end_waiter(&self) -> bool {
-        let mut state = self.lock();
-        let is_needed = !state.left.is_empty();
-        state.waiters -= usize::from(!is_needed);
-        is_needed
+        // One is for makers.
+        let most = self.threads.saturating_sub(1).max(1);
+        self.lock().left.put(job, most)
     }
 }
 
-/// Who may take changes from the queue.
-struct Maker<I: Items>(Arc<Shared<I>>);
+/// What a thread does, once.
+#[derive(Clone, Copy)]
+enum Role {
+    /// It takes new changes, and makes them at once.
+    Maker,
+    /// It makes changes that were left out, and waits for locks.
+    Waiter,
+}
 
-impl<I: Items> Maker<I> {
+/// One of those that are counted (MC-11).
+struct Thread<I: Items> {
+    shared: Arc<Shared<I>>,
+    role: Role,
+}
+
+impl<I: Items> Thread<I> {
     /// One that is counted already.
-    fn start(shared: Arc<Shared<I>>) {
-        spawn_blocking(|| Maker(shared).work());
+    fn start(shared: Arc<Shared<I>>, role: Role) {
+        spawn_blocking(move || {
+            let me = Thread { shared, role };
+            match role {
+                Role::Maker => me.make(),
+                Role::Waiter => me.wait(),
+            }
+        });
     }
 
-    fn work(self) {
-        let shared = self.0.clone();
+    fn make(self) {
+        let shared = self.shared.clone();
         let mut all = VecDeque::from([shared.queue.take()]);
+        // Whoever commits is no maker any more, also for what he still has to do.
         let (mut me, mut failures) = (Some(self), 0);
         while let Some(mut jobs) = all.pop_front() {
             let Err((refusal, whose)) = make_at_once(&shared, &mut jobs, || me = None) else {
                 continue;
             };
             failures += 1;
-            let is_alone = jobs.len() == 1;
             match whose {
+                Some(whose) if whose > 0 => all.push_back(vec![jobs.remove(whose)]),
+                None if jobs.len() > 1 => failures = MOST_FAILURES,
                 // Nobody else's changes came before.
-                Some(0) => refuse_or_leave_out(&shared, jobs.remove(0), refusal),
-                _ if is_alone => refuse_or_leave_out(&shared, jobs.remove(0), refusal),
-                Some(whose) => all.push_back(vec![jobs.remove(whose)]),
-                None => failures = MOST_FAILURES,
+                _ => refuse_or_leave_out(&shared, jobs.remove(0), refusal),
             }
             match failures < MOST_FAILURES {
                 true => all.push_front(jobs),
                 false => all.extend(jobs.into_iter().map(|job| vec![job])),
             }
         }
-        drop(me);
+    }
+
+    fn wait(self) {
+        let job = self.shared.queue.lock().left.jobs.pop_front();
+        if let Some(mut job) = job {
+            let changes = self.shared.changes();
+            let durable = changes.make(&mut job.work, job.refused.take());
+            tell(vec![job], durable);
+        }
     }
 }
 
-impl<I: Items> Drop for Maker<I> {
+impl<I: Items> Drop for Thread<I> {
     fn drop(&mut self) {
-        if self.0.queue.leave() {
-            Maker::start(self.0.clone());
+        let is_needed = {
+            let mut state = self.shared.queue.lock();
+            match self.role {
+                Role::Maker => state.new.leave(),
+                Role::Waiter => state.left.leave(),
+            }
+        };
+        if is_needed {
+            Thread::start(self.shared.clone(), self.role);
         }
     }
 }
@@ -227,7 +268,7 @@ fn make_at_once<I: Items>(
             let (made, left): (Vec<_>, Vec<_>) = jobs.partition(|job| job.work.done > 0);
             tell(made, shared.items.durable(committed));
             for job in left {
-                Waiter::leave_out(shared, job);
+                leave_out(shared, job);
             }
         }
         Err((refusal @ Refusal::Ended(_), _)) => {
@@ -253,39 +294,14 @@ fn refuse_or_leave_out<I: Items>(
             job.work.refuse(&shared.items, refusal);
             tell(vec![job], None);
         }
-        _ => Waiter::leave_out(shared, job),
+        _ => leave_out(shared, job),
     }
 }
 
-/// Who makes changes that may wait for locks.
-struct Waiter<I: Items>(Arc<Shared<I>>);
-
-impl<I: Items> Waiter<I> {
-    fn leave_out(shared: &Arc<Shared<I>>, job: Job<I::Session>) {
-        if shared.queue.leave_out(job) {
-            Waiter::start(shared.clone());
-        }
-    }
-
-    /// One that is counted already.
-    fn start(shared: Arc<Shared<I>>) {
-        spawn_blocking(|| Waiter(shared).work());
-    }
-
-    fn work(self) {
-        let job = self.0.queue.lock().left.pop_front();
-        if let Some(mut job) = job {
-            let durable = self.0.changes().make(&mut job.work, job.refused.take());
-            tell(vec![job], durable);
-        }
-    }
-}
-
-impl<I: Items> Drop for Waiter<I> {
-    fn drop(&mut self) {
-        if self.0.queue.end_waiter() {
-            Waiter::start(self.0.clone());
-        }
+/// It may wait for locks from now on.
+fn leave_out<I: Items>(shared: &Arc<Shared<I>>, job: Job<I::Session>) {
+    if shared.queue.leave_out(job) {
+        Thread::start(shared.clone(), Role::Waiter);
     }
 }
 

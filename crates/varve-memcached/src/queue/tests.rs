@@ -272,7 +272,7 @@ impl Server {
     /// Waits until so many are in the queue.
     fn wait_for(&self, jobs: usize) {
         self.runtime.block_on(async {
-            while self.shared.queue.lock().jobs.len() < jobs {
+            while self.shared.queue.lock().new.jobs.len() < jobs {
                 sleep(Duration::from_millis(1)).await;
             }
         });
