@@ -554,6 +554,23 @@ impl DiskFile for SimFile {
         self.set_len(new_len)
     }
 
+    /// The disk's capacity counts lengths of files, holes included.
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Extend, "reserve space in", &self.path)?;
+        assert!(offset + len <= state.files[self.id.0].len(), "IO-8");
+        Ok(())
+    }
+
+    /// IO-8: a write of zeros.
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Extend, "give back space of", &self.path)?;
+        assert!(offset + len <= state.files[self.id.0].len(), "IO-8");
+        state.write(self.id, offset, &vec![0; len as usize]);
+        Ok(true)
+    }
+
     /// Here space that is reserved is like any other.
     fn fill(&self, from: u64) -> Result<()> {
         self.check_direct(&[from, self.len()?]);

@@ -111,7 +111,7 @@ pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use lock::SessionText;
-pub use page::PageType;
+pub use page::{Algorithm as CompressionAlgorithm, Compression, PageType};
 pub use recovery::Progress as RecoveryProgress;
 pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,

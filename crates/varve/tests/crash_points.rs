@@ -85,6 +85,20 @@ fn few_rows_and_many_versions() {
     check(&config, 300);
 }
 
+/// SP-14 and SP-15: pages of the tables that are compressed are smaller than their places.
+#[test]
+fn compressed_pages() {
+    let config = Config {
+        page_size: 8192,
+        buffer_pool_bytes: 2 << 20,
+        rows: 200,
+        transactions: 4,
+        steps_per_phase: 100,
+        ..Config::new(400)
+    };
+    check(&config, 300);
+}
+
 /// UNDODIR-1: undo tablespaces are in another directory, which has to be known after every crash.
 #[test]
 fn every_moment_with_undo_elsewhere() {

@@ -12,16 +12,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use varve::{ColumnType, Database, Isolation, Options, Result, TableDef, values};
+use varve::{ColumnType, Compression, Database, Isolation, Options, Result, TableDef, values};
 use varve_sim::{CrashPoints, Image, SimDisk};
 
 const DIR: &str = "/db";
 const ROWS: i64 = 20;
 const PAGE_SIZES: [u32; 5] = [4096, 8192, 16384, 32768, 65536];
 
+/// Pages of each size as they are, and some that are stored compressed.
+fn setups() -> impl Iterator<Item = Setup> {
+    let compressed = [(16384, Compression::LZ4), (65536, Compression::zstd(3))];
+    let compressed = compressed.map(|(page_size, with)| Setup {
+        compression: Some(with),
+        ..Setup::new(page_size)
+    });
+    PAGE_SIZES.into_iter().map(Setup::new).chain(compressed)
+}
+
 #[derive(Clone)]
 struct Setup {
     page_size: u32,
+    compression: Option<Compression>,
     doublewrite: bool,
     /// The disk promises atomic writes of up to so many bytes; 0: of none.
     atomic_bytes: usize,
@@ -33,6 +44,7 @@ impl Setup {
     fn new(page_size: u32) -> Setup {
         Setup {
             page_size,
+            compression: None,
             doublewrite: true,
             atomic_bytes: 0,
             restored: Arc::default(),
@@ -67,11 +79,19 @@ impl Setup {
     }
 }
 
+/// Half of it can't be compressed.
+fn value(id: i64, version: i64) -> Vec<u8> {
+    let mut rng = SmallRng::seed_from_u64((version << 32 | id) as u64);
+    let mut value = vec![version as u8; 100];
+    rng.fill(&mut value[..50]);
+    value
+}
+
 fn write(db: &Database, version: i64) -> Result<()> {
     let table = db.table("a/t")?;
     let mut trx = db.begin(Isolation::RepeatableRead);
     for id in 0..ROWS {
-        table.put(&mut trx, values![id, version, vec![version as u8; 100]])?;
+        table.put(&mut trx, values![id, version, value(id, version)])?;
     }
     trx.commit()
 }
@@ -94,7 +114,7 @@ fn check(db: &Database) -> Tried {
             .map_err(told)?
             .expect("a row");
         let found: (i64, Vec<u8>) = (row.get("version").unwrap(), row.get("value").unwrap());
-        assert_eq!(found, (2, vec![2; 100]), "row {id}");
+        assert_eq!(found, (2, value(id, 2)), "row {id}");
     }
     Ok(())
 }
@@ -111,12 +131,13 @@ impl Run {
     fn new(setup: &Setup) -> Run {
         let disk = setup.disk(Image::new());
         let db = setup.open(&disk).unwrap();
-        let def = TableDef::new("a/t")
+        let mut def = TableDef::new("a/t")
             .column("id", ColumnType::i64())
             .column("version", ColumnType::i64())
             .column("value", ColumnType::Bytes(100))
             .primary(&["id"])
             .index("version", &["version"]);
+        def.compression = setup.compression;
         db.create_table(&def).unwrap();
         write(&db, 1).unwrap();
         db.close().unwrap();
@@ -179,8 +200,7 @@ fn is_well(result: Tried, what: &str) {
 #[test]
 fn a_page_is_torn_anywhere() {
     let mut rng = rng();
-    for page_size in PAGE_SIZES {
-        let setup = Setup::new(page_size);
+    for setup in setups() {
         let run = Run::new(&setup);
         let mut in_place = run.writes("vdt");
         in_place.retain(|w| w.1 > 1);
@@ -193,7 +213,7 @@ fn a_page_is_torn_anywhere() {
             tear(&setup, &run, at, some.into_iter(), is_well);
         }
         let restored = setup.restored.load(Ordering::Relaxed);
-        println!("{page_size}: restored {restored} times");
+        println!("{}: restored {restored} times", setup.page_size);
         assert!(restored > 0, "nothing was torn");
     }
 }
@@ -202,13 +222,12 @@ fn a_page_is_torn_anywhere() {
 #[test]
 fn the_doublewrite_file_is_torn_anywhere() {
     let mut rng = rng();
-    for page_size in PAGE_SIZES {
-        let setup = Setup::new(page_size);
+    for setup in setups() {
         let run = Run::new(&setup);
         // Those of paths are shorter than a header.
         for (at, sectors) in run.writes("vdw").into_iter().filter(|w| w.1 > 8) {
             // All of the header and of some page behind it.
-            let page = (page_size / 512) as usize;
+            let page = (setup.page_size / 512) as usize;
             let begin = 8 + page * rng.random_range(0..(sectors - 8) / page);
             let boundaries = (1..9).chain(begin + 1..begin + page);
             tear(&setup, &run, at, boundaries, is_well);
@@ -221,10 +240,10 @@ fn the_doublewrite_file_is_torn_anywhere() {
 #[test]
 fn a_torn_page_is_told_where_nothing_protects_it() {
     let mut rng = rng();
-    for page_size in PAGE_SIZES {
+    for setup in setups() {
         let setup = Setup {
             doublewrite: false,
-            ..Setup::new(page_size)
+            ..setup
         };
         let run = Run::new(&setup);
         let (mut told, mut well) = (0, 0);
@@ -238,7 +257,7 @@ fn a_torn_page_is_told_where_nothing_protects_it() {
                 Err(e) => panic!("{what}: {e}"),
             });
         }
-        println!("{page_size}: {told} of {} are told", told + well);
+        println!("{}: {told} of {} are told", setup.page_size, told + well);
         assert!(told > 0);
     }
 }

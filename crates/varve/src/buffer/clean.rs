@@ -16,8 +16,10 @@ use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 use super::BufferPool;
+#[cfg(doc)]
+use super::PageStore;
 use super::frame::UNLOGGED_CHANGE;
-use crate::base::{Lsn, PageId, SpaceId};
+use crate::base::{Lsn, PageId, Result, SpaceId};
 use crate::page;
 
 /// How long the cleaner waits for a page's latch before it leaves the page for the next time.
@@ -111,11 +113,11 @@ impl BufferPool {
 
     /// Copies the page, ready to be written with its checksum, and returns its page LSN: the log must be
     /// durable up to there before the write. `None` if the page's latch could not be had soon; give the page
-    /// up then.
-    pub fn copy_for_write(&self, taken: &DirtyPage, out: &mut [u8]) -> Option<Lsn> {
+    /// up then, as after an error of the store ([`PageStore::seal`]).
+    pub fn copy_for_write(&self, taken: &DirtyPage, out: &mut [u8]) -> Result<Option<Lsn>> {
         let f = &self.frames[taken.frame as usize];
         if !f.latch.try_lock_shared_for(LATCH_PATIENCE) {
-            return None;
+            return Ok(None);
         }
         // SAFETY: latched shared, so nobody writes there.
         let bytes =
@@ -125,8 +127,9 @@ impl BufferPool {
         f.with_dirty_state(|| f.copied.store(true, Relaxed));
         // SAFETY: latched above.
         unsafe { f.latch.unlock_shared() };
-        page::seal(out);
-        Some(page::page_lsn(out))
+        let lsn = page::page_lsn(out);
+        self.store.seal(taken.page, out)?;
+        Ok(Some(lsn))
     }
 
     /// The copy is in the data file, which has been synced since.

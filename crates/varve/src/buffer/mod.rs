@@ -121,6 +121,14 @@ pub trait PageStore: Send + Sync {
     /// Completes a copy of the page, which is latched shared, before it is sealed and stored: the store may
     /// know more of it than the pool.
     fn complete_copy(&self, _page: PageId, _copy: &mut [u8]) {}
+    /// Makes a copy of a page what is stored, with its checksum. After an error the page can't be stored now;
+    /// one for want of space may pass.
+    fn seal(&self, _page: PageId, copy: &mut [u8]) -> Result<()> {
+        page::seal(copy);
+        Ok(())
+    }
+    /// These pages are durable in their places, as `bytes` has them.
+    fn written(&self, _pages: &[PageId], _bytes: &[u8]) {}
     /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped
     /// none are. If it fails nobody knows which were.
     fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
@@ -703,12 +711,7 @@ impl BufferPool {
     /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called
     /// by the thread that loads it, or by a thread of the store's queue (prefetch.rs).
     fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
-        let check = |bytes: &[u8]| {
-            page::verify(bytes, id)?;
-            page::validate(bytes, id)?;
-            page::validate_keys(bytes, id)
-        };
-        check(bytes).map_err(|damage| {
+        page::load(bytes, id).map_err(|damage| {
             self.counters.damaged.fetch_add(1, Relaxed);
             match self.store.file_name(id.space) {
                 Some(file) => damage.in_file(&file),

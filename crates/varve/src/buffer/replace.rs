@@ -396,7 +396,7 @@ impl BufferPool {
                 let n = self.usable_frames();
                 break Err(Error::NoSpace {
                     what: format!(
-                        "all {n} frames of the buffer pool are in use or could not be written; make it larger"
+                        "all {n} frames of the buffer pool are in use or could not be written: make it larger, unless the disk is full"
                     ),
                 });
             }

@@ -64,7 +64,7 @@ pub(super) fn clean(pool: &BufferPool, taken: Vec<DirtyPage>) -> usize {
     let mut buf = vec![0; PAGE];
     let mut written = 0;
     for page in taken {
-        match pool.copy_for_write(&page, &mut buf) {
+        match pool.copy_for_write(&page, &mut buf).unwrap() {
             Some(_) => {
                 pool.store().write(page.page, &buf).unwrap();
                 pool.write_done(page);
@@ -384,7 +384,7 @@ fn a_change_during_the_write_is_not_lost() {
         pool.take_oldest(Lsn(100), 9, &mut taken);
         assert_eq!(taken.len(), 1, "a page is taken once");
         let mut buf = vec![0; PAGE];
-        pool.copy_for_write(&taken[0], &mut buf).unwrap();
+        pool.copy_for_write(&taken[0], &mut buf).unwrap().unwrap();
         assert_eq!(value(&buf, id(0)), 16);
         change(&pool, 24);
         change(&pool, 32);

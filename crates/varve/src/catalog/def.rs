@@ -16,6 +16,7 @@
 //!   panicking. Definitions from disk are validated like those of callers.
 
 use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId, TrxId, fnv1a};
+use crate::page::Compression;
 use crate::row::{
     Collations, ColumnDef, ColumnType, DatumBuf, GoneColumn, KeyCodec, KeyPart, RowFormat, Value,
 };
@@ -73,6 +74,8 @@ pub struct TableDef {
     pub computed: Vec<usize>,
     /// Where it is, if the table keeps history.
     pub system_time: Option<SystemTime>,
+    /// How the pages of its file are stored.
+    pub compression: Option<Compression>,
     /// Kept for the caller, unread.
     pub comment: Vec<u8>,
     /// The table has no file: it waits for one to be imported (IMPORT-1).
@@ -118,6 +121,7 @@ impl TableDef {
             auto_increment: None,
             computed: Vec::new(),
             system_time: None,
+            compression: None,
             comment: Vec::new(),
             discarded: false,
             defect: None,
@@ -170,6 +174,13 @@ impl TableDef {
             None => &self.columns[number],
             Some(gone) => &self.gone[gone].column,
         }
+    }
+
+    /// Has the pages of its file stored compressed, where that saves blocks of the disk: pages larger than 4
+    /// KiB. A temporary table's are not.
+    pub fn compressed(mut self, compression: Compression) -> TableDef {
+        self.compression = Some(compression);
+        self
     }
 
     /// Makes these columns, which must be there already, the primary key.

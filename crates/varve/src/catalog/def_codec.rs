@@ -10,13 +10,16 @@
 use std::ops::Range;
 
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId, TrxId};
+use crate::page::Compression;
 use crate::row::{CollationId, ColumnDef, ColumnType, GoneColumn, KeyPart};
 
 use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has parts of keys in segments. A definition is written in the first one that has all of
-/// it, which older versions may read.
-const VERSION: u16 = 7;
+/// The encoding that has compressed pages. A definition is written in the first one that has all of it, which
+/// older versions may read.
+const VERSION: u16 = 8;
+/// Parts of keys in segments.
+const WITH_SEGMENTS: u16 = 7;
 /// Discarded tablespaces.
 const WITH_DISCARDED: u16 = 6;
 /// Columns that are gone, or take NULL since a later version.
@@ -56,7 +59,8 @@ impl TableDef {
         let is_young = |index: &IndexDef| index.created_by != TrxId(0);
         let takes_null_later = |column: &ColumnDef| column.nullable_since > 1;
         let version = match (self.computed.is_empty(), &self.system_time) {
-            _ if self.all_indexes().any(IndexDef::is_segmented) => VERSION,
+            _ if self.compression.is_some() => VERSION,
+            _ if self.all_indexes().any(IndexDef::is_segmented) => WITH_SEGMENTS,
             _ if self.discarded => WITH_DISCARDED,
             _ if !self.gone.is_empty() || self.columns.iter().any(takes_null_later) => {
                 WITH_GONE_COLUMNS
@@ -112,6 +116,9 @@ impl TableDef {
         }
         if version >= WITH_DISCARDED {
             put(out, [u8::from(self.discarded)]);
+        }
+        if let Some(compression) = self.compression {
+            put(out, compression.to_bytes());
         }
     }
 
@@ -179,6 +186,10 @@ impl TableDef {
         }
         if version >= WITH_DISCARDED {
             def.discarded = r.flags(1)? == 1;
+        }
+        if version == VERSION {
+            let known = Compression::from_bytes(r.array()?);
+            def.compression = Some(known.ok_or_else(|| damaged("a compression of pages"))?);
         }
         if !r.rest.is_empty() {
             return Err(damaged("bytes behind the end"));
@@ -415,7 +426,11 @@ impl<'a> Reader<'a> {
     }
 
     fn index(&mut self, version: u16) -> Result<IndexDef> {
-        let young = if version < VERSION { 0 } else { PART_SEGMENTED };
+        let young = if version < WITH_SEGMENTS {
+            0
+        } else {
+            PART_SEGMENTED
+        };
         let id = IndexId(self.u64()?);
         let mut index = IndexDef::new(self.str()?, Vec::new());
         index.id = id;

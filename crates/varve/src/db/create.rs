@@ -104,6 +104,7 @@ fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
         definition: DefinitionCopy::default(),
         pages: INITIAL_PAGES,
         target: None,
+        compression: None,
     }
 }
 

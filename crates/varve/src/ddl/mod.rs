@@ -305,6 +305,7 @@ impl Ddl {
             // What `build_pages` takes, the file's own first two, and the one that is kept (SP-9).
             pages: 2 + (1 + def.indexes.len() + copy.len()) as u32 + 1,
             target,
+            compression: def.compression,
         };
         create(&self.spaces, new)?;
         self.build_pages(def, &copy)

@@ -54,6 +54,7 @@ pub fn create_temporary_space(spaces: &Spaces) -> Result<()> {
         definition: DefinitionCopy::default(),
         pages: FIRST_PAGES,
         target: None,
+        compression: None,
     });
     made.map(drop)
 }

@@ -8,6 +8,10 @@
 //!   over (FILE-1). A file that can't be opened because too many are open costs nothing: its pages stay
 //!   dirty, and are taken again by a later batch.
 //!
+//! - **FL-3** Want of space stops nobody: a page that is stored compressed, and for which its place has no
+//!   room on the disk (SP-14), stays dirty, and is taken again by a later batch. Whoever would have to wait
+//!   for the checkpoint meanwhile is refused.
+//!
 //! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are
 //! written that way and need no copy. That is asked of each file of the batch, once.
 //!
@@ -24,7 +28,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::doublewrite::{Doublewrite, HEADER_BYTES};
 use super::{Cause, FlushCounters, count};
@@ -33,6 +37,11 @@ use crate::buffer::{BufferPool, DirtyPage, KeptOpen};
 use crate::io::AlignedBuf;
 use crate::redo::RedoLog;
 
+/// Why the checkpoint can't move then.
+const FULL: &str = "there is no room on the disk for compressed pages that have grown";
+/// How long nothing is tried after a batch of which no page has room on the disk.
+const REST_WHEN_FULL: Duration = Duration::from_millis(10);
+
 pub struct BatchWriter {
     pool: Arc<BufferPool>,
     log: Arc<RedoLog>,
@@ -40,7 +49,7 @@ pub struct BatchWriter {
     /// The doublewrite file's header, then the copies of the batch's pages.
     buf: AlignedBuf,
     counters: Arc<FlushCounters>,
-    /// Why the last batch left pages out (FL-2).
+    /// Why the last batch left pages out (FL-2, FL-3).
     refusal: Option<Error>,
 }
 
@@ -66,15 +75,23 @@ impl BatchWriter {
         }
     }
 
-    /// Writes the pages, at most a batch, and gives them back. Returns how many there were, without those
-    /// whose files can't be opened now.
+    /// Writes the pages, at most a batch, and gives them back. Returns how many were written: some may be in
+    /// others' hands, or have to wait (FL-2, FL-3).
     pub fn write(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
         let mut taken = self.pool.forget_taken(taken);
         // Ascending, so that the data files are written in order.
         taken.sort_by_key(|p| p.page.to_u64());
         let result = self.write_sorted(taken, cause);
-        if let Err(e) = &result {
-            self.log.poison(format!("pages could not be written: {e}"));
+        let is_full = matches!(self.refusal, Some(Error::NoSpace { .. }));
+        match is_full {
+            true => self.log.begin_standstill(FULL),
+            false => self.log.end_standstill(),
+        }
+        match &result {
+            Err(e) => self.log.poison(format!("pages could not be written: {e}")),
+            // Whoever waits for these pages' frames asks for them again at once.
+            Ok(0) if is_full => std::thread::sleep(REST_WHEN_FULL),
+            Ok(_) => {}
         }
         result
     }
@@ -86,12 +103,11 @@ impl BatchWriter {
 
     fn write_sorted(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
         let (taken, open) = self.open_files(taken)?;
-        let n = taken.len();
         let (logged, unlogged): (Vec<_>, Vec<_>) =
             taken.into_iter().partition(|p| p.first_change.is_some());
-        self.write_logged(logged, &open, cause)
-            .and(self.write_unlogged(unlogged, cause))
-            .map(|()| n)
+        let logged = self.write_logged(logged, &open, cause);
+        let unlogged = self.write_unlogged(unlogged, cause);
+        Ok(logged? + unlogged?)
     }
 
     /// FL-2. Returns the pages whose files are open, and the files; the other pages are given back, and after
@@ -117,32 +133,53 @@ impl BatchWriter {
         failed.map_or(Ok((ready, open)), Err)
     }
 
-    fn copy(&mut self, taken: &DirtyPage, slot: usize) -> Option<Lsn> {
+    /// `None`: it can't be had now.
+    fn copy(&mut self, taken: &DirtyPage, slot: usize) -> Result<Option<Lsn>> {
         let size = self.pool.page_size();
         let at = HEADER_BYTES + slot * size;
-        let lsn = self
+        let copied = self
             .pool
             .copy_for_write(taken, &mut self.buf[at..at + size]);
-        if lsn.is_none() {
-            count(&self.counters.skipped_pages, 1);
+        match copied {
+            Err(e @ Error::NoSpace { .. }) => {
+                count(&self.counters.refused_pages, 1);
+                self.refusal = Some(e);
+                Ok(None)
+            }
+            Ok(None) => {
+                count(&self.counters.skipped_pages, 1);
+                Ok(None)
+            }
+            copied => copied,
         }
-        lsn
     }
 
     /// Copies the pages, one behind the other. Returns those that could be had, and the greatest page LSN.
-    fn copy_all(&mut self, taken: Vec<DirtyPage>) -> (Vec<DirtyPage>, Lsn) {
+    fn copy_all(&mut self, taken: Vec<DirtyPage>) -> Result<(Vec<DirtyPage>, Lsn)> {
         let mut copied = Vec::with_capacity(taken.len());
         let mut newest = Lsn(0);
+        let mut failed = None;
         for page in taken {
-            match self.copy(&page, copied.len()) {
-                Some(lsn) => {
+            let lsn = match failed {
+                None => self.copy(&page, copied.len()),
+                Some(_) => Ok(None),
+            };
+            match lsn {
+                Ok(Some(lsn)) => {
                     newest = newest.max(lsn);
                     copied.push(page);
+                    continue;
                 }
-                None => self.pool.write_given_up(page),
+                Ok(None) => {}
+                Err(e) => failed = Some(e),
             }
+            self.pool.write_given_up(page);
         }
-        (copied, newest)
+        if let Some(e) = failed {
+            copied.into_iter().for_each(|p| self.pool.write_given_up(p));
+            return Err(e);
+        }
+        Ok((copied, newest))
     }
 
     /// Gives the pages back, according to what came of writing them.
@@ -161,19 +198,20 @@ impl BatchWriter {
         taken: Vec<DirtyPage>,
         open: &BatchFiles,
         cause: Cause,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         // Those that need no copies stand last: the others lie together in the buffer.
         let is_torn = |page: &DirtyPage| !open[&page.page.space].writes_atomically;
         let (mut taken, whole): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_torn);
         taken.extend(whole);
-        let (copied, newest) = self.copy_all(taken);
+        let (copied, newest) = self.copy_all(taken)?;
         if copied.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
+        let n = copied.len();
         let torn = copied.iter().take_while(|&page| is_torn(page)).count();
         let result = self.store(&copied, torn, newest);
         self.give_back(copied, cause, &result);
-        result
+        result.map(|()| n)
     }
 
     /// Makes the copies durable in place, of which the first `torn` may be torn there.
@@ -206,11 +244,14 @@ impl BatchWriter {
         count(&self.counters.space_syncs, spaces.len());
         let took = begun.elapsed().as_micros() as usize;
         count(&self.counters.space_syncs_usec, took);
-        synced
+        synced?;
+        store.written(&ids[..torn], &self.buf[HEADER_BYTES..middle]);
+        Ok(())
     }
 
-    fn write_unlogged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
-        let (copied, _) = self.copy_all(taken);
+    fn write_unlogged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
+        let (copied, _) = self.copy_all(taken)?;
+        let n = copied.len();
         let size = self.pool.page_size();
         let store = self.pool.store();
         let mut result = Ok(());
@@ -229,6 +270,6 @@ impl BatchWriter {
             from = to;
         }
         self.give_back(copied, cause, &result);
-        result
+        result.map(|()| n)
     }
 }

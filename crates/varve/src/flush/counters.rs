@@ -59,7 +59,7 @@ pub struct FlushCounters {
     pub space_syncs_usec: AtomicU64,
     /// Pages whose latch was busy, left for the next time.
     pub skipped_pages: AtomicU64,
-    /// Pages whose file could not be opened, left for later.
+    /// Pages whose file could not be opened, or which have no room on the disk, left for later.
     pub refused_pages: AtomicU64,
     pub checkpoints: AtomicU64,
     /// What the cleaner's speed was decided by last; see `pace`.

@@ -103,6 +103,7 @@ impl Store {
             definition: DefinitionCopy::default(),
             pages: FIRST_PAGES,
             target: None,
+            compression: None,
         })?;
         Ok(Store {
             env,

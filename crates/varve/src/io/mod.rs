@@ -17,6 +17,8 @@
 //!   else.
 //! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the
 //!   disk whole or not at all after a crash. It needs a `sync` like others.
+//! - **IO-8** Bytes that `punch` gave back read as zero, and writing them again may fail for want of space
+//!   unless they were reserved. Across a crash it is like a write (IO-1).
 //! - **IO-9** A symbolic link to a file is a name of its own. `open` and `open_direct` follow it; `remove`,
 //!   `rename` and `exists` are about the link, wherever it leads, and for `CreateNew` it is a name that is
 //!   taken. `sync_dir` of the link's directory makes it durable, whole, and nothing about what it leads to.
@@ -167,6 +169,15 @@ pub trait DiskFile: Send + Sync {
     /// do not fail for space. Does nothing where the system can't do that.
     fn fill_holes(&self) -> Result<()> {
         Ok(())
+    }
+    /// Sees to it that later writes of these bytes, which are in the file, do not fail for space.
+    fn reserve(&self, _offset: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+    /// Gives the space of these bytes back to the file system. False where the system can't do that, and
+    /// nothing has changed.
+    fn punch(&self, _offset: u64, _len: u64) -> Result<bool> {
+        Ok(false)
     }
     /// Writes zeros from `from` to the end, where the file has only reserved space, so that a later `sync` of
     /// writes there need not record that the space is now used. To readers nothing changes. IO-6 holds for

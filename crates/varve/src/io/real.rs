@@ -343,6 +343,24 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let reserve = || match fallocate(&self.file, offset, len) {
+            // The file system can't; then it has no holes, either.
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            result => result,
+        };
+        self.measure(FileOperation::ChangeSize, reserve, "reserve space in")
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let punch = || match fallocate_as(&self.file, mode, offset, len) {
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+            result => result.map(|()| true),
+        };
+        self.measure(FileOperation::ChangeSize, punch, "give back space of")
+    }
+
     fn fill(&self, from: u64) -> Result<()> {
         let len = self.len()?;
         fail("fill", &self.path, write_zeros(&self.file, from, len))
@@ -372,13 +390,17 @@ impl DiskFile for RealFile {
 }
 
 fn fallocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate_as(file, 0, offset, len)
+}
+
+fn fallocate_as(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {
     let out_of_range = |_| io::Error::from(io::ErrorKind::FileTooLarge);
     let offset = libc::off_t::try_from(offset).map_err(out_of_range)?;
     let len = libc::off_t::try_from(len).map_err(out_of_range)?;
     loop {
         // SAFETY: the call takes plain integers and a descriptor that `file` keeps open; it touches no memory
         // of ours.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } == 0 {
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) } == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
@@ -535,6 +557,34 @@ mod tests {
         let can_reserve = fallocate(&other, 0, 4096).is_ok();
         let bytes = fs::metadata(&path).unwrap().blocks() * 512;
         assert!(!can_reserve || bytes >= 1 << 20, "{bytes}");
+    }
+
+    /// IO-8.
+    #[test]
+    fn punched_bytes_read_as_zero_and_take_no_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.write_at(&[7; 1 << 16], 0).unwrap();
+        file.sync().unwrap();
+        let blocks = || fs::metadata(&path).unwrap().blocks();
+        let full = blocks();
+        let is_punched = file.punch(4096, 1 << 15).unwrap();
+        let mut b = vec![1u8; 1 << 16];
+        file.read_at(&mut b, 0).unwrap();
+        let hole = 4096..4096 + (1 << 15);
+        let value = if is_punched { 0 } else { 7 };
+        assert!(b[hole.clone()].iter().all(|&b| b == value));
+        assert!(
+            b[..hole.start]
+                .iter()
+                .chain(&b[hole.end..])
+                .all(|&b| b == 7)
+        );
+        assert!(!is_punched || blocks() < full);
+        file.reserve(4096, 1 << 15).unwrap();
+        assert_eq!(blocks(), full);
+        assert_eq!(file.len().unwrap(), 1 << 16);
     }
 
     /// IO-5.

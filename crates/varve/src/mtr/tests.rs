@@ -155,7 +155,7 @@ fn replay_restores_every_page_once_and_again() {
                 env.pool.take_oldest(Lsn(u64::MAX >> 1), 20, &mut taken);
                 for page in taken {
                     // The log is whole when the machine stops, so WAL-1 does not matter here.
-                    if env.pool.copy_for_write(&page, &mut buf).is_none() {
+                    if env.pool.copy_for_write(&page, &mut buf).unwrap().is_none() {
                         env.pool.write_given_up(page);
                         continue;
                     }
@@ -315,7 +315,10 @@ fn unlogged_pages_have_no_lsn_and_survive_eviction() {
     let mut copy = vec![0; PAGE];
     for page in taken {
         assert_eq!(page.first_change, None);
-        assert_eq!(env.pool.copy_for_write(&page, &mut copy), Some(Lsn(0)));
+        assert_eq!(
+            env.pool.copy_for_write(&page, &mut copy).unwrap(),
+            Some(Lsn(0))
+        );
         env.pool.store().write(page.page, &copy).unwrap();
         env.pool.write_done(page);
     }
@@ -388,7 +391,7 @@ fn what_is_complete_is_registered() {
         let mut taken = vec![];
         env.pool.take_oldest(Lsn(u64::MAX >> 1), 1, &mut taken);
         for page in taken {
-            env.pool.copy_for_write(&page, &mut buf).unwrap();
+            env.pool.copy_for_write(&page, &mut buf).unwrap().unwrap();
             env.pool.write_done(page);
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! | offset | field | |
 //! |---|---|---|
-//! | 0 | crc32c u32 | of bytes 4 to the end |
+//! | 0 | crc32c u32 | of bytes 4 to the end of what is stored |
 //! | 4 | space u32, 8 page number u32 | a page written to the wrong place is detected |
 //! | 12 | type u8 | [`PageType`] |
-//! | 13 | algorithm u8, 14 flags u16 | 0: stored as it is |
+//! | 13 | algorithm u8, 14 flags u16 | 0: stored as it is; others: how it is compressed (`stored.rs`) |
 //! | 16 | page LSN u64 | end LSN of the last mini-transaction that changed the page |
-//! | 24 | stored length u32 | page size while nothing is compressed |
+//! | 24 | stored length u32 | page size of a page that is stored as it is |
 //! | 28 | key version u32, 32 nonce 12 bytes, 44 reserved u32 | zero while nothing is encrypted |
 
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
@@ -18,6 +18,7 @@ const OFF_CRC: usize = 0;
 const OFF_SPACE: usize = 4;
 const OFF_NO: usize = 8;
 const OFF_TYPE: usize = 12;
+const OFF_ALGORITHM: usize = 13;
 const OFF_LSN: usize = 16;
 const OFF_STORED_LEN: usize = 24;
 
@@ -152,12 +153,42 @@ pub(super) fn set_page_id(page: &mut [u8], id: PageId) {
     put_u32(page, OFF_NO, id.no.0);
 }
 
+/// How the page is compressed; 0: not at all.
+pub(super) fn algorithm(page: &[u8]) -> u8 {
+    page[OFF_ALGORITHM]
+}
+
+/// Bytes that are stored of a page whose checksum is right.
+pub(super) fn stored_len(page: &[u8]) -> usize {
+    get_u32(page, OFF_STORED_LEN) as usize
+}
+
 /// Computes the checksum over the bytes as they will be stored. The last step before a write.
 pub fn seal(page: &mut [u8]) {
-    let len = page.len() as u32;
-    put_u32(page, OFF_STORED_LEN, len);
-    let crc = crc32c::crc32c(&page[OFF_SPACE..]);
+    seal_as(page, 0, page.len());
+}
+
+/// The same for a page of which the first `len` bytes are stored, compressed.
+pub(super) fn seal_as(page: &mut [u8], algorithm: u8, len: usize) {
+    page[OFF_ALGORITHM] = algorithm;
+    put_u32(page, OFF_STORED_LEN, len as u32);
+    let crc = checksum(page);
     put_u32(page, OFF_CRC, crc);
+}
+
+/// The page is not compressed any more.
+pub(super) fn set_whole(page: &mut [u8]) {
+    page[OFF_ALGORITHM] = 0;
+    put_u32(page, OFF_STORED_LEN, page.len() as u32);
+}
+
+/// Over what is stored. What is damaged may say anything.
+fn checksum(page: &[u8]) -> u32 {
+    let stored = match algorithm(page) {
+        0 => page.len(),
+        _ => stored_len(page).clamp(PAGE_HEADER, page.len()),
+    };
+    crc32c::crc32c(&page[OFF_SPACE..stored])
 }
 
 /// All bytes are zero: a page that was never written, for example in a file that was just extended.
@@ -169,7 +200,7 @@ pub fn is_zero(page: &[u8]) -> bool {
 /// Checks what was read from `id`: checksum, address, known type. An all-zero page is a valid unused one.
 pub fn verify(page: &[u8], id: PageId) -> Result<()> {
     let stored = get_u32(page, OFF_CRC);
-    let computed = crc32c::crc32c(&page[OFF_SPACE..]);
+    let computed = checksum(page);
     if stored != computed {
         if is_zero(page) {
             return Ok(());
@@ -184,13 +215,14 @@ pub fn verify(page: &[u8], id: PageId) -> Result<()> {
         let found = format!("the page of {}", page_id(page));
         return Err(Error::corrupt(id, "its own address in the header", found));
     }
-    let len = get_u32(page, OFF_STORED_LEN);
-    if len as usize != page.len() {
-        return Err(Error::corrupt(
-            id,
-            format!("stored length {}", page.len()),
-            len.to_string(),
-        ));
+    let len = stored_len(page);
+    let is_whole = algorithm(page) == 0;
+    if is_whole && len != page.len() || !is_whole && !(PAGE_HEADER..page.len()).contains(&len) {
+        let expected = match is_whole {
+            true => format!("stored length {}", page.len()),
+            false => format!("a stored length of {PAGE_HEADER} to {}", page.len()),
+        };
+        return Err(Error::corrupt(id, expected, len.to_string()));
     }
     if page_type(page).is_none() {
         return Err(Error::corrupt(

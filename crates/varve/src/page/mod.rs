@@ -21,6 +21,7 @@ mod header;
 mod inner;
 mod op;
 mod slotted;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ pub use slotted::{
     OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, push_record_parts, record_parts, validate,
     validate_keys,
 };
+pub use stored::{Algorithm, Compression, Compressor, load, place_bytes, seal_compressed};
 
 /// The smallest and largest page sizes; sizes are powers of two.
 pub const MIN_PAGE_SIZE: usize = 4096;

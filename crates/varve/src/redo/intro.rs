@@ -33,6 +33,9 @@ pub const NO_SPACE: SpaceId = SpaceId(u32::MAX);
 
 const CHECKSUM_CRC32C: u32 = 1;
 
+/// Feature that a version has to know: pages may be stored compressed.
+pub const COMPRESSED_PAGES: u64 = 1;
+
 /// The part of a file's beginning that all kinds of files share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIntro {
@@ -89,7 +92,7 @@ impl FileIntro {
             )));
         }
         let features = [u64_at(40), u64_at(48), u64_at(56)];
-        if features[1] | features[2] != 0 {
+        if features[1] | features[2] & !COMPRESSED_PAGES != 0 {
             return Err(Error::unsupported(format!(
                 "file {} uses features {:#x} (read-only compatible) and {:#x} (incompatible) of a newer version",
                 path.display(),

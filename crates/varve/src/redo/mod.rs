@@ -53,7 +53,9 @@ pub use control::{CONTROL_FILE, Control, ControlFile, Copied, control_copies};
 pub use files::{REDO_DIR, damaged_files};
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use full::FullFile;
-pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE, OLDEST_VERSION};
+pub use intro::{
+    COMPRESSED_PAGES, FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE, OLDEST_VERSION,
+};
 pub use log::{LogCounters, RedoLog, Ticket};
 pub use mark::MARK_RECORD;
 pub use pieces::{Piece, PieceReader, Through};

@@ -414,6 +414,16 @@ impl SpaceFile {
         done
     }
 
+    /// Sees to it that what is written there later has its space on the disk.
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let Some(handle) = self.if_there()? else {
+            return Ok(());
+        };
+        let done = handle.reserve(offset, len);
+        self.files.extended(&done);
+        done
+    }
+
     /// Sees to it that the whole file has its space on the disk, as far as there is room.
     pub fn fill_holes(&self) -> Result<()> {
         let handle = self.handle(&mut self.state.lock())?;

@@ -6,7 +6,9 @@
 //! | offset | field |
 //! |---|---|
 //! | 48 | intro, 64 bytes: magic `VARVEDAT`, format version, page size, database uuid, tablespace, checksum kind, features |
-//! | 112 | kind u8, 7 zero bytes |
+//! | 112 | kind u8 |
+//! | 113 | how its pages are compressed: algorithm u8, level u8; zero if they are not |
+//! | 115 | 5 zero bytes |
 //! | 120 | table id u64 |
 //! | 128 | crc32c u32 of bytes 48..128, 4 zero bytes |
 //! | 136 | length of the definition u32 |
@@ -24,12 +26,13 @@ use std::path::Path;
 
 use crate::base::{Error, PageId, Result, SpaceId, TableId};
 use crate::io::DiskFile;
-use crate::page::{PageOp, PageType};
-use crate::redo::{FileIntro, INTRO_BYTES};
+use crate::page::{Compression, PageOp, PageType};
+use crate::redo::{COMPRESSED_PAGES, FileIntro, INTRO_BYTES};
 
 const MAGIC: &[u8; 8] = b"VARVEDAT";
 const INTRO: usize = 48;
 const KIND: usize = INTRO + INTRO_BYTES;
+const COMPRESSION: usize = KIND + 1;
 const TABLE: usize = 120;
 const FIXED_CRC: usize = 128;
 const FIXED_END: usize = 132;
@@ -66,6 +69,8 @@ pub struct FileHeader {
     pub kind: SpaceKind,
     /// The table in the file; 0 if it is no table's.
     pub table: TableId,
+    /// How its pages are stored.
+    pub compression: Option<Compression>,
 }
 
 impl FileHeader {
@@ -80,7 +85,18 @@ impl FileHeader {
             intro: FileIntro::new(MAGIC, page_size as u32, uuid, space),
             kind,
             table,
+            compression: None,
         }
+    }
+
+    /// With pages that are stored in this way; versions that can't read them refuse the file by name.
+    pub(super) fn compressed(mut self, compression: Option<Compression>) -> FileHeader {
+        self.compression = compression;
+        self.intro.features[2] = match compression {
+            Some(_) => COMPRESSED_PAGES,
+            None => 0,
+        };
+        self
     }
 
     /// Fills a zero page with the header and the definition.
@@ -90,6 +106,8 @@ impl FileHeader {
         formatted.expect("any page can be formatted");
         self.intro.encode(&mut page[INTRO..KIND]);
         page[KIND] = self.kind as u8;
+        let compression = self.compression.map_or([0; 2], Compression::to_bytes);
+        page[COMPRESSION..COMPRESSION + 2].copy_from_slice(&compression);
         page[TABLE..TABLE + 8].copy_from_slice(&self.table.0.to_le_bytes());
         let crc = crc32c::crc32c(&page[INTRO..FIXED_CRC]);
         page[FIXED_CRC..FIXED_END].copy_from_slice(&crc.to_le_bytes());
@@ -120,11 +138,21 @@ impl FileHeader {
             let found = head[KIND].to_string();
             return Err(damaged(path, "a kind of tablespace", found));
         };
+        let compression = match intro.features[2] & COMPRESSED_PAGES {
+            0 => None,
+            _ => {
+                let bytes = [head[COMPRESSION], head[COMPRESSION + 1]];
+                let known = Compression::from_bytes(bytes);
+                let unknown = || damaged(path, "a compression of pages", format!("{bytes:?}"));
+                Some(known.ok_or_else(unknown)?)
+            }
+        };
         let table = u64::from_le_bytes(head[TABLE..TABLE + 8].try_into().expect("8 bytes"));
         Ok(FileHeader {
             intro,
             kind,
             table: TableId(table),
+            compression,
         })
     }
 }

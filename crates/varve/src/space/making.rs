@@ -92,7 +92,8 @@ impl Spaces {
 
     /// Its header and its size.
     fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<(FileHeader, u32)> {
-        let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
+        let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table)
+            .compressed(new.compression);
         let file = SpaceFile::kept_open(self.files(), new.path, file);
         let space = self.space(new.id, header, file, 0);
         space.grow_file(new.pages.max(2))?;

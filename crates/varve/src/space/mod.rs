@@ -44,6 +44,7 @@
 //!   away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the
 //!   beginning.
 //!
+//! What holds for compressed tablespaces is in `compressed` (SP-14, SP-15).
 //! The room for `TRUNCATE TABLE` is in `spare` (SP-10). How large files go is in `removal` (SP-11, SP-12).
 //! Where users put files to be imported is in `awaited` (SP-13). The counter of a table's file, which its
 //! rows raise without a latch, is in `counter` (COUNTER-1 to COUNTER-3).
@@ -61,6 +62,7 @@
 mod alloc;
 mod alloc_page;
 mod awaited;
+mod compressed;
 mod counter;
 mod extents;
 mod file;
@@ -83,6 +85,7 @@ use parking_lot::Mutex;
 
 pub use alloc::{ALLOC_LOG_BYTES, AllocPurpose, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
+pub use compressed::CompressionCounters;
 pub use counter::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise};
 pub use file::OpenFiles;
 pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};
@@ -94,6 +97,7 @@ use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 #[cfg(doc)]
 use crate::buffer::PageStore;
 use alloc_page::Geometry;
+use compressed::Places;
 use extents::Extents;
 use file::SpaceFile;
 
@@ -118,6 +122,8 @@ pub struct Space {
     /// Relaxed, because it stands for itself: each statement asks about its tables' sizes, and must not meet
     /// all others at a mutex.
     used: AtomicU32,
+    /// If its pages are stored compressed.
+    places: Option<Box<Places>>,
     /// Made when it is first raised.
     counter: OnceLock<Box<FileCounter>>,
 }

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::alloc_page::{EXTENT_PAGES, Geometry};
+use super::compressed::{Compressing, Places};
 use super::counter::COUNTER_PAGE;
 use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
@@ -24,6 +25,7 @@ use crate::base::sync::ReadMostly;
 use crate::base::{Durations, Error, PageId, Result, SpaceId, TableId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
+use crate::page::{self, Compression};
 
 /// Extension of a tablespace file that is being made, in the place of its own.
 pub const UNFINISHED_EXTENSION: &str = "vdt-new";
@@ -47,6 +49,8 @@ pub struct NewSpace<'a> {
     pub pages: u32,
     /// Where the file is, if the path is to be that of a link (LINK-1).
     pub target: Option<&'a Path>,
+    /// How its pages are stored.
+    pub compression: Option<Compression>,
 }
 
 /// The open tablespaces of one database.
@@ -70,6 +74,7 @@ pub struct Spaces {
     files_match: AtomicBool,
     /// Whether the spare is known to be there (SP-10). Held while it is made.
     pub(super) spare: Mutex<bool>,
+    pub(super) compressing: Compressing,
     /// How long the list, or the file of a tablespace that takes another's place, was kept from others.
     pub held: Durations,
 }
@@ -96,6 +101,7 @@ impl Spaces {
             missed: Mutex::default(),
             files_match: AtomicBool::new(false),
             spare: Mutex::default(),
+            compressing: Compressing::default(),
             held: Durations::default(),
         }
     }
@@ -174,6 +180,7 @@ impl Spaces {
         let page_size = self.page_size;
         Space {
             id,
+            places: header.compression.map(|with| Box::new(Places::new(with))),
             header,
             target: None,
             geometry: Geometry { page_size },
@@ -594,7 +601,10 @@ impl PageStore for Spaces {
 
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
         match self.get(page.space) {
-            Some(space) if !space.is_lost() => space.file.write_at(buf, space.offset(page.no)),
+            Some(space) if !space.is_lost() => {
+                let stored = &buf[..page::place_bytes(buf)];
+                space.file.write_at(stored, space.offset(page.no))
+            }
             _ => Ok(()),
         }
     }
@@ -611,6 +621,20 @@ impl PageStore for Spaces {
         self.spaces.read().get(&page.space).map(of_space);
     }
 
+    fn seal(&self, page: PageId, copy: &mut [u8]) -> Result<()> {
+        if let Some(space) = self.get(page.space)
+            && let Some(places) = &space.places
+        {
+            return self.seal_in_place(&space, places, page.no, copy);
+        }
+        page::seal(copy);
+        Ok(())
+    }
+
+    fn written(&self, pages: &[PageId], bytes: &[u8]) {
+        self.give_back_ends(pages, bytes);
+    }
+
     fn lose_unlogged(&self, space: SpaceId, why: &Error) -> bool {
         self.lose(space, why);
         true
@@ -619,31 +643,39 @@ impl PageStore for Spaces {
     /// Pages that lie side by side in a file are written at once.
     fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), pages.len() * self.page_size);
+        let copies = pages.iter().zip(bytes.chunks_exact(self.page_size));
+        // With how many bytes each page takes in its place.
+        let pages: Vec<_> = copies.map(|(id, b)| (*id, page::place_bytes(b))).collect();
+        let is_next =
+            |a: PageId, b: PageId| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0);
         let mut writes = Vec::new();
         let mut start = 0;
-        for run in
-            pages.chunk_by(|a, b| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0))
-        {
-            let end = start + run.len() * self.page_size;
-            if let Some(space) = self.get(run[0].space)
+        for run in pages.chunk_by(|a, b| is_next(a.0, b.0) && a.1 == self.page_size) {
+            let (first, (_, last_bytes)) = (run[0].0, run[run.len() - 1]);
+            let last = start + (run.len() - 1) * self.page_size;
+            if let Some(space) = self.get(first.space)
                 && !space.is_lost()
                 && let Some(file) = space.file.to_write()?
             {
-                let offset = space.offset(run[0].no);
-                writes.push(Write::new(file, offset, &bytes[start..end]));
+                let run = &bytes[start..last + last_bytes];
+                writes.push(Write::new(file, space.offset(first.no), run));
             }
-            start = end;
+            start = last + self.page_size;
         }
         self.queue.write_all(writes)
     }
 
     fn keep_open(&self, space: SpaceId) -> Result<KeptOpen> {
-        let file = match self.get(space) {
+        let space = self.get(space);
+        let file = match &space {
             Some(space) => space.file.if_there()?,
             None => None,
         };
+        // Compressed pages have many lengths.
+        let is_whole = space.is_some_and(|space| space.places.is_none());
+        let is_atomic = |f: &Arc<dyn DiskFile>| f.writes_atomically(self.page_size);
         Ok(KeptOpen {
-            writes_atomically: (file.as_ref()).is_some_and(|f| f.writes_atomically(self.page_size)),
+            writes_atomically: is_whole && file.as_ref().is_some_and(is_atomic),
             file,
         })
     }

@@ -55,6 +55,7 @@ fn new_table(path: &str) -> NewSpace<'_> {
         definition: DefinitionCopy::whole(b"definition"),
         pages: 4,
         target: None,
+        compression: None,
     }
 }
 
@@ -64,7 +65,7 @@ fn write_all(env: &MtrEnv) {
     env.pool
         .take_oldest(env.log.next_lsn(), usize::MAX >> 1, &mut taken);
     for page in taken {
-        env.pool.copy_for_write(&page, &mut buf).unwrap();
+        env.pool.copy_for_write(&page, &mut buf).unwrap().unwrap();
         env.pool.store().write(page.page, &buf).unwrap();
         env.pool.write_done(page);
     }

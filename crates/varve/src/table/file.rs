@@ -144,9 +144,7 @@ impl TableFile {
         let id = PageId::new(self.space, no);
         self.file
             .read_at(page, u64::from(no.0) * self.page_size as u64)?;
-        page::verify(page, id)?;
-        page::validate(page, id)?;
-        page::validate_keys(page, id)
+        page::load(page, id)
     }
 
     /// Hands all rows that can be read to `each`, in the order of their keys, and tells what can't: of every

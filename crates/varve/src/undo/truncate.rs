@@ -193,6 +193,7 @@ impl UndoSpace {
             definition: DefinitionCopy::default(),
             pages: INITIAL_PAGES,
             target: None,
+            compression: None,
         })?;
         let switched = self.switch(env, id, held).inspect_err(|_| {
             // A file that can't be removed is found not to be in the directory by the next start.

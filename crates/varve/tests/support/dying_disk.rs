@@ -209,6 +209,14 @@ impl DiskFile for DyingFile {
         self.room_for("extend", new_len)?;
         self.file.allocate(new_len)
     }
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.disk.alive("reserve", self.path(), 1)?;
+        self.file.reserve(offset, len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        self.disk.alive("punch", self.path(), 1)?;
+        self.file.punch(offset, len)
+    }
     fn fill(&self, from: u64) -> Result<()> {
         self.disk.alive("fill", self.path(), 1)?;
         self.file.fill(from)

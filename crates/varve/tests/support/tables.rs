@@ -4,7 +4,7 @@
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use varve::{CollationId, ColumnType, IndexDef, KeyPart, TableDef, Value};
+use varve::{CollationId, ColumnType, Compression, IndexDef, KeyPart, TableDef, Value};
 
 use super::oracle::Row;
 
@@ -38,7 +38,8 @@ pub fn definitions() -> Vec<TableDef> {
             .nullable("u", ColumnType::u64())
             .nullable("note", ColumnType::text_in(CollationId::ASCII_CI, 100))
             .index("k", &["k"])
-            .unique("u", &["u"]),
+            .unique("u", &["u"])
+            .compressed(Compression::LZ4),
         TableDef::new("model/long")
             .column("key", ColumnType::Bytes(200))
             .column("fill", ColumnType::Bytes(1200))
@@ -51,7 +52,8 @@ pub fn definitions() -> Vec<TableDef> {
             .column("more", ColumnType::Bytes(20_000))
             .primary(&["id"])
             .index("n", &["n"])
-            .add_index(IndexDef::new("body", vec![KeyPart::new(1).prefix(30)])),
+            .add_index(IndexDef::new("body", vec![KeyPart::new(1).prefix(30)]))
+            .compressed(Compression::zstd(3)),
         // On small pages most entries are long ones (TAIL-1).
         TableDef::new("model/long_keys")
             .column("key", ColumnType::Bytes(LONG_KEY))

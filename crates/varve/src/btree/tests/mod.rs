@@ -51,6 +51,7 @@ fn new_space(store: &Spaces) -> Arc<Space> {
         definition: DefinitionCopy::default(),
         pages: 2,
         target: None,
+        compression: None,
     });
     space.expect("a tablespace")
 }
@@ -65,7 +66,7 @@ fn clean(env: &MtrEnv, buf: &mut [u8]) {
     env.log.write_to(complete).expect("the log takes it");
     for page in taken {
         let id = page.page;
-        match pool.copy_for_write(&page, buf) {
+        match pool.copy_for_write(&page, buf).unwrap() {
             Some(_) => {
                 crate::page::seal(buf);
                 pool.store().write(id, buf).expect("the store takes it");

@@ -38,6 +38,7 @@ impl Base {
                 definition,
                 pages,
                 target: None,
+                compression: None,
             };
             spaces.create(new).expect("a tablespace");
         }

@@ -1,0 +1,150 @@
+//! Tablespaces whose pages are stored compressed (`page/stored.rs`), and what is left of their places, which
+//! goes back to the file system.
+//!
+//! Each page has its place in the file, as in any other tablespace. A compressed page takes the first blocks
+//! of it, and behind them there is a hole. So a page that is longer than it was needs room on a disk that may
+//! be full by now, when it is written, which is when nobody can be refused any more.
+//!
+//! - **SP-14** The places of a batch's pages have space on the disk for them before the first byte of the
+//!   batch is written. A page for which there is none stays dirty, and is tried again (FL-3).
+//! - **SP-15** What is behind a page in its place is given back when the page is durable there. Before that
+//!   the blocks may be the end of what a crash leaves of it.
+//!
+//! How much of its place a page has is remembered once it was written; the file system knows the rest.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::{Space, Spaces};
+use crate::base::{PageId, PageNo, Result};
+use crate::io::DIRECT_BLOCK;
+use crate::page::{self, Compression, Compressor};
+
+/// What is known of the places in one file.
+pub(super) struct Places {
+    with: Compression,
+    /// By page number: how many blocks it has; 0 if that is not known.
+    blocks: Mutex<Vec<u8>>,
+}
+
+impl Places {
+    pub(super) fn new(with: Compression) -> Places {
+        let blocks = Mutex::default();
+        Places { with, blocks }
+    }
+
+    fn known(&self, no: PageNo) -> usize {
+        let blocks = self.blocks.lock();
+        blocks.get(no.0 as usize).map_or(0, |n| usize::from(*n))
+    }
+
+    fn note(&self, no: PageNo, n: usize) {
+        let mut blocks = self.blocks.lock();
+        let at = no.0 as usize;
+        if blocks.len() <= at {
+            blocks.resize(at + 1, 0);
+        }
+        blocks[at] = n as u8;
+    }
+}
+
+/// For all compressed tablespaces. Relaxed throughout: they count, and nothing else depends on them.
+#[derive(Default)]
+pub struct CompressionCounters {
+    /// Pages that were written compressed.
+    pub compressed: AtomicU64,
+    /// Pages that would not have got smaller by a block.
+    pub not_compressed: AtomicU64,
+    /// Bytes that need not be written.
+    pub saved_bytes: AtomicU64,
+    /// Ends of places that were given back.
+    pub punched: AtomicU64,
+}
+
+/// What compressing takes.
+#[derive(Default)]
+pub(super) struct Compressing {
+    /// The page cleaner's: one batch is written at a time.
+    compressor: Mutex<Compressor>,
+    pub(super) counters: CompressionCounters,
+    /// The administrator has been told that the file system keeps the space.
+    is_kept_told: AtomicBool,
+}
+
+impl Spaces {
+    /// What came of compressing pages.
+    pub fn compression(&self) -> &CompressionCounters {
+        &self.compressing.counters
+    }
+
+    /// Makes a copy of a page its stored form, and sees to it that there is room for it (SP-14).
+    pub(super) fn seal_in_place(
+        &self,
+        space: &Space,
+        places: &Places,
+        no: PageNo,
+        copy: &mut [u8],
+    ) -> Result<()> {
+        let counters = &self.compressing.counters;
+        let compressor = &mut *self.compressing.compressor.lock();
+        match page::seal_compressed(copy, places.with, compressor) {
+            true => {
+                let saved = copy.len() - page::place_bytes(copy);
+                counters.compressed.fetch_add(1, Relaxed);
+                counters.saved_bytes.fetch_add(saved as u64, Relaxed);
+            }
+            false => drop(counters.not_compressed.fetch_add(1, Relaxed)),
+        }
+        let blocks = page::place_bytes(copy) / DIRECT_BLOCK;
+        let known = places.known(no);
+        if blocks > known {
+            let from = space.offset(no) + (known * DIRECT_BLOCK) as u64;
+            let more = (blocks - known) * DIRECT_BLOCK;
+            space.file.reserve(from, more as u64)?;
+            if known > 0 {
+                places.note(no, blocks);
+            }
+        }
+        Ok(())
+    }
+
+    /// SP-15. That space can't be given back keeps nobody from going on.
+    pub(super) fn give_back_ends(&self, pages: &[PageId], bytes: &[u8]) {
+        for (id, copy) in pages.iter().zip(bytes.chunks_exact(self.page_size)) {
+            if let Some(space) = self.get(id.space)
+                && let Some(places) = &space.places
+            {
+                self.give_back_end(&space, places, id.no, page::place_bytes(copy));
+            }
+        }
+    }
+
+    fn give_back_end(&self, space: &Space, places: &Places, no: PageNo, bytes: usize) {
+        let (known, blocks) = (places.known(no), bytes / DIRECT_BLOCK);
+        if known == blocks {
+            return;
+        }
+        let left = self.page_size - bytes;
+        if left > 0 {
+            let from = space.offset(no) + bytes as u64;
+            let file = space.file.if_there();
+            match file.and_then(|file| file.map_or(Ok(true), |file| file.punch(from, left as u64)))
+            {
+                Ok(true) => drop(self.compressing.counters.punched.fetch_add(1, Relaxed)),
+                Ok(false) => return self.tell_kept(space, "the file system can't do that"),
+                Err(e) => return self.tell_kept(space, &e.to_string()),
+            }
+        }
+        places.note(no, blocks);
+    }
+
+    fn tell_kept(&self, space: &Space, why: &str) {
+        if !self.compressing.is_kept_told.swap(true, Relaxed) {
+            self.files().tell(&format!(
+                "what compressed pages save in {} can't be given back to the file system: {why}; they are written compressed, and the file stays as large as without that",
+                space.path()
+            ));
+        }
+    }
+}
