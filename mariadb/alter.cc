@@ -20,6 +20,8 @@
 #include "statistics.h"
 #include "tmpdir.h"
 
+#include "partition_info.h"
+
 #include <algorithm>
 #include <memory>
 
@@ -158,6 +160,18 @@ static std::vector<const Field *> changing_null(TABLE *altered, const Alter_inpl
 static std::vector<const Field *> giving_up_null(TABLE *altered, const Alter_inplace_info *alter)
 {
   return changing_null(altered, alter, true);
+}
+
+// Whether partitions of the table say by themselves how they are stored.
+static bool have_partitions_options(const TABLE *form)
+{
+  if (!form->part_info)
+    return false;
+  List_iterator_fast<partition_element> parts(form->part_info->partitions);
+  while (const partition_element *part= parts++)
+    if (part->option_list)
+      return true;
+  return false;
 }
 
 static bool is_timestamp(const Field *field)
@@ -366,6 +380,13 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
       (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
       (checks && !keeps_foreign_keys_served(altered, alter)))
     return HA_ALTER_ERROR;
+  // Of options the server says only that there are others. A copy knows those of each partition.
+  if (is_compressed_otherwise(table_share, altered->s))
+  {
+    if (have_partitions_options(altered))
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    alter->handler_flags|= ALTER_RECREATE_TABLE;
+  }
   const bool counts= new_counted(altered, alter);
   if (counts)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
@@ -416,8 +437,10 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   HA_CREATE_INFO *const info= alter->create_info;
   const auto used= info->used_fields;
   const auto row_type= info->row_type;
+  const auto options= info->option_struct;
   info->used_fields&= ~IN_SERVER_ALONE;
   info->row_type= table_share->row_type;
+  info->option_struct= table_share->option_struct;
   alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
                            ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | ALTER_CONVERT_TO | REBUILDS);
   // The server takes each change of a type for one of what is computed.
@@ -427,13 +450,19 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   alter->handler_flags= flags;
   info->used_fields= used;
   info->row_type= row_type;
+  info->option_struct= options;
   const bool needs_rebuild= how != HA_ALTER_INPLACE_NOT_SUPPORTED && is_rebuild(altered, alter);
   if (needs_rebuild && !can_become(altered, alter, varve_table_can_be_rebuilt))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // If the table is copied, create() looks at its options.
-  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
-      check_options(ha_thd(), altered->s))
-    return HA_ALTER_ERROR;
+  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION))
+    if (const int error= check_options(ha_thd(), altered->s, alter->create_info))
+    {
+      // As InnoDB.
+      if (error == HA_WRONG_CREATE_OPTION)
+        my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "VARVE", "PAGE_COMPRESSION_LEVEL");
+      return HA_ALTER_ERROR;
+    }
   // Rows are counted once, in their order: nobody may change them.
   if (needs_rebuild)
     return counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
@@ -455,7 +484,7 @@ bool ha_varve::can_become(TABLE *altered, const Alter_inplace_info *alter,
   Definition definition;
   if (definition.build(altered, m_name, false))
     return false;
-  return definition.note_changes(altered, alter) && can(m_table, &definition.def);
+  return definition.note_changes(table_share, altered, alter) && can(m_table, &definition.def);
 }
 
 // Whether rows have to be written anew: to be so, or because the definition can't have those that are there.
@@ -580,7 +609,7 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter, Al
   Definition definition;
   if (int error= definition.build(altered, m_name, false))
     return error;
-  if (!definition.note_changes(altered, alter))
+  if (!definition.note_changes(table_share, altered, alter))
     return HA_ERR_INTERNAL_ERROR;
   definition.def.foreign_key_checks= foreign_key_checks(thd);
   Alteration *const first= Alteration::all(alter).front();
@@ -725,8 +754,11 @@ ulonglong ha_varve::table_version() const
 }
 
 // Whether an ALTER TABLE changes only what is in the .frm file.
-bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *, uint table_changes)
+bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
 {
+  // As InnoDB: a partition is not exchanged with a table that is stored in another way.
+  if (!has_compression(table_share, info))
+    return COMPATIBLE_DATA_NO;
   // As IS_EQUAL_PACK_LENGTH what `can_convert_nocopy` takes.
   const bool are_kept= table_changes == IS_EQUAL_YES || table_changes == IS_EQUAL_PACK_LENGTH;
   return are_kept ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;

@@ -41,7 +41,7 @@ void add_table(void *to, const varve_stored_table *table)
   rows->set(1, table->def.name);
   rows->set(2, table->def.n_columns);
   rows->set(3, table->space);
-  rows->set(4, "Dynamic");
+  rows->set(4, table->def.compression == VARVE_UNCOMPRESSED ? "Dynamic" : "Compressed");
   rows->set(5, 0ULL);
   rows->set(6, "Single");
   rows->set(7, table->version);
@@ -311,7 +311,8 @@ void add_tablespace(Rows *rows, uint32_t space, const std::string &name, const c
 void add_tablespace_of_table(void *to, const varve_stored_table *table)
 {
   if (!table->discarded)
-    add_tablespace(static_cast<Rows *>(to), table->space, table->def.name, "Dynamic", table->path);
+    add_tablespace(static_cast<Rows *>(to), table->space, table->def.name,
+                   table->def.compression == VARVE_UNCOMPRESSED ? "Dynamic" : "Compressed", table->path);
 }
 
 void add_own_tablespace(void *to, const varve_tablespace *tablespace)

@@ -25,7 +25,7 @@ public:
   int build(const TABLE *form, const std::string &name, bool temporary);
   // Of a table that gets this definition: what its columns and indexes were called, and what new columns have
   // in its rows. False if that is not the same for all.
-  bool note_changes(TABLE *altered, const Alter_inplace_info *alter);
+  bool note_changes(const TABLE_SHARE *before, TABLE *altered, const Alter_inplace_info *alter);
 
   varve_table_def def;
 

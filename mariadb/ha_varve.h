@@ -30,7 +30,10 @@ public:
   ulong index_flags(uint index, uint part, bool all_parts) const override;
   const char *index_type(uint) override { return "BTREE"; }
   // There is only one, and it has room for long values outside of the row.
-  enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
+  enum row_type get_row_type() const override
+  {
+    return table_share->row_type == ROW_TYPE_COMPRESSED ? ROW_TYPE_COMPRESSED : ROW_TYPE_DYNAMIC;
+  }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return 3072; }

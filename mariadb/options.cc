@@ -9,6 +9,7 @@
 #include "options.h"
 
 #include "engine.h"
+#include "sysvars.h"
 #include "error_map.h"
 #include "foreign.h"
 
@@ -16,10 +17,44 @@
 
 namespace varve_plugin {
 
+static unsigned long algorithm;
+static unsigned int level;
+
+// In the order of varve_compression, from its second on.
+static const char *algorithm_names[]= {"lz4", "zstd", NullS};
+static TYPELIB algorithms= {array_elements(algorithm_names) - 1, "compression_algorithms", algorithm_names, nullptr};
+
+static MYSQL_SYSVAR_ENUM(compression_algorithm, algorithm, PLUGIN_VAR_RQCMDARG,
+  "How pages are compressed of tables that are made, or get PAGE_COMPRESSED=1, from now on. lz4: quickly. zstd: to fewer bytes, "
+  "for more of the processor's time.",
+  nullptr, nullptr, 0, &algorithms);
+
+static MYSQL_SYSVAR_UINT(compression_level, level, PLUGIN_VAR_RQCMDARG,
+  "How hard zstd tries, from 1 (quickest) to 9, unless the table says otherwise (PAGE_COMPRESSION_LEVEL). lz4 has no levels.",
+  nullptr, nullptr, 3, 1, 9, 0);
+
+static MYSQL_THDVAR_BOOL(compression_default, PLUGIN_VAR_OPCMDARG,
+  "New tables have PAGE_COMPRESSED=1, unless they say otherwise.",
+  nullptr, nullptr, FALSE);
+
+st_mysql_sys_var *compression_variable(Compression_variable variable)
+{
+  switch (variable)
+  {
+  case COMPRESSION_ALGORITHM:
+    return MYSQL_SYSVAR(compression_algorithm);
+  case COMPRESSION_DEFAULT:
+    return MYSQL_SYSVAR(compression_default);
+  case COMPRESSION_LEVEL:
+    return MYSQL_SYSVAR(compression_level);
+  }
+  return nullptr;
+}
+
 enum { ENCRYPTED_DEFAULT, ENCRYPTED_YES, ENCRYPTED_NO };
 
 ha_create_table_option table_options[]= {
-  HA_TOPTION_BOOL("PAGE_COMPRESSED", page_compressed, 0),
+  HA_TOPTION_SYSVAR("PAGE_COMPRESSED", page_compressed, compression_default),
   HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
   HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", ENCRYPTED_DEFAULT),
   HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key_id, 0, 1, UINT_MAX32, 1),
@@ -40,8 +75,6 @@ static const char *foreign_format(row_type type)
 {
   switch (type)
   {
-  case ROW_TYPE_COMPRESSED:
-    return "ROW_FORMAT=COMPRESSED";
   case ROW_TYPE_FIXED:
     return "ROW_FORMAT=FIXED";
   case ROW_TYPE_PAGE:
@@ -62,7 +95,73 @@ static int check_system_time(const TABLE_SHARE *share)
   return HA_ERR_UNSUPPORTED;
 }
 
-int check_options(THD *thd, const TABLE_SHARE *share)
+static bool is_compressed(const TABLE_SHARE *share)
+{
+  const ha_table_option_struct *const options= share->option_struct;
+  return share->row_type == ROW_TYPE_COMPRESSED || (options && options->page_compressed);
+}
+
+static ulonglong level_of(const TABLE_SHARE *share)
+{
+  return share->option_struct ? share->option_struct->page_compression_level : 0;
+}
+
+void choose_compression(const TABLE_SHARE *share, varve_table_def *def)
+{
+  if (!is_compressed(share))
+    return;
+  const ulonglong own= level_of(share);
+  def->compression= varve_compression(VARVE_LZ4 + algorithm);
+  def->compression_level= uint32_t(own ? own : level);
+}
+
+bool is_compressed_otherwise(const TABLE_SHARE *before, const TABLE_SHARE *after)
+{
+  if (before->tmp_table != NO_TMP_TABLE || pages_are_blocks())
+    return false;
+  return is_compressed(before) != is_compressed(after) ||
+         (is_compressed(after) && level_of(before) != level_of(after));
+}
+
+void keep_compression(const TABLE_SHARE *before, const TABLE_SHARE *after, varve_table_def *def)
+{
+  if (is_compressed(before) != is_compressed(after))
+    return;
+  if (level_of(before) == level_of(after))
+    def->compression_level= 0;
+  def->compression= VARVE_COMPRESSED_AS_BEFORE;
+}
+
+bool has_compression(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
+{
+  const ha_table_option_struct *const own= share->option_struct, *const other= info->option_struct;
+  return !own || !other ||
+         (own->page_compressed == other->page_compressed &&
+          own->page_compression_level == other->page_compression_level);
+}
+
+// What users may not expect of pages that are to be compressed.
+static int check_compression(THD *thd, const TABLE_SHARE *share, const HA_CREATE_INFO *info)
+{
+  const char *const option= share->row_type == ROW_TYPE_COMPRESSED ? "ROW_FORMAT=COMPRESSED" : "PAGE_COMPRESSED";
+  if (!is_compressed(share))
+  {
+    if (!level_of(share))
+      return 0;
+    // As InnoDB.
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "VARVE: %s",
+                        "PAGE_COMPRESSION_LEVEL requires PAGE_COMPRESSED");
+    return HA_WRONG_CREATE_OPTION;
+  }
+  if (info->tmp_table() || pages_are_blocks())
+    tell(thd, option);
+  else if (share->row_type == ROW_TYPE_COMPRESSED && !share->option_struct->page_compressed)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_ILLEGAL_HA_CREATE_OPTION,
+                        "VARVE: %s means PAGE_COMPRESSED=1", option);
+  return 0;
+}
+
+int check_options(THD *thd, const TABLE_SHARE *share, const HA_CREATE_INFO *info)
 {
   if (int error= check_system_time(share))
     return error;
@@ -71,10 +170,8 @@ int check_options(THD *thd, const TABLE_SHARE *share)
     return refuse("encrypted tables (ENCRYPTED=YES)");
   if (options->encryption_key_id)
     tell(thd, "ENCRYPTION_KEY_ID");
-  if (options->page_compressed)
-    tell(thd, "PAGE_COMPRESSED");
-  if (options->page_compression_level)
-    tell(thd, "PAGE_COMPRESSION_LEVEL");
+  if (int error= check_compression(thd, share, info))
+    return error;
   if (const char *format= foreign_format(share->row_type))
     tell(thd, format);
   if (share->key_block_size)

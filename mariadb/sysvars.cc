@@ -4,6 +4,7 @@
 
 #include "collation.h"
 #include "engine.h"
+#include "options.h"
 #include "tmpdir.h"
 
 #include "mysqld.h"
@@ -608,6 +609,9 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(buffer_pool_load_at_startup),
   MYSQL_SYSVAR(buffer_pool_load_now),
   MYSQL_SYSVAR(buffer_pool_size),
+  compression_variable(COMPRESSION_ALGORITHM),
+  compression_variable(COMPRESSION_DEFAULT),
+  compression_variable(COMPRESSION_LEVEL),
   MYSQL_SYSVAR(data_home_dir),
   lock_variable(DEADLOCK_DETECT),
   MYSQL_SYSVAR(doublewrite),
@@ -753,6 +757,11 @@ varve_monitor_options monitor_options()
 std::string data_directory()
 {
   return data_home_dir && *data_home_dir ? data_home_dir : mysql_real_data_home;
+}
+
+bool pages_are_blocks()
+{
+  return page_size == 4096;
 }
 
 bool is_read_only()

@@ -122,6 +122,19 @@ typedef enum varve_foreign_key_checks {
   VARVE_CHECK_OTHER_SCHEMAS = 2,
 } varve_foreign_key_checks;
 
+// How the pages of a table's file are stored.
+typedef enum varve_compression {
+  // As they are.
+  VARVE_UNCOMPRESSED = 0,
+  // By LZ4: quick.
+  VARVE_LZ4 = 1,
+  // By Zstandard: smaller.
+  VARVE_ZSTD = 2,
+  // For varve_rebuild_prepare: as they were before, by Zstandard with another level if one is given. A new
+  // table has its pages as they are.
+  VARVE_COMPRESSED_AS_BEFORE = 3,
+} varve_compression;
+
 // Whether a row is wanted, as far as its entry in a secondary index tells.
 typedef enum varve_verdict {
   VARVE_WANTED = 0,
@@ -501,6 +514,11 @@ typedef struct varve_table_def {
   // Optional: the directory for the table's file, an absolute path outside of the data directory. The file
   // is in a directory there that is called as the schema is. Not for a temporary table.
   const char *data_directory;
+  // How its pages are stored, where that saves blocks of the disk: pages larger than 4 KiB. Those of a
+  // temporary table are stored as they are. varve_redefinition_prepare does not look at it.
+  enum varve_compression compression;
+  // Of Zstandard, 1 to 22; 0 where nothing depends on it.
+  uint32_t compression_level;
 } varve_table_def;
 
 // A table as the catalog has it.

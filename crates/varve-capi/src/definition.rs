@@ -4,7 +4,10 @@ use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, SystemTime, TableDef};
+use varve::{
+    CollationId, ColumnDef, ColumnType, Compression, CompressionAlgorithm, Error, IndexDef,
+    KeyPart, SystemTime, TableDef,
+};
 
 use crate::choice::{choice, chosen};
 use crate::collation::{c_text, text};
@@ -112,6 +115,7 @@ pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Re
             slice_of(def.indexes, def.n_indexes as usize),
         )
     };
+    out.compression = compression(def, Some(table))?;
     let mut last = table.last_column_id();
     for (to, column) in out.columns.iter_mut().zip(columns) {
         let was = match column.was.is_null() {
@@ -152,6 +156,56 @@ pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Re
     Ok(out)
 }
 
+/// How the pages of a table's file are stored.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_compression {
+    /// As they are.
+    VARVE_UNCOMPRESSED = 0,
+    /// By LZ4: quick.
+    VARVE_LZ4 = 1,
+    /// By Zstandard: smaller.
+    VARVE_ZSTD = 2,
+    /// For varve_rebuild_prepare: as they were before, by Zstandard with another level if one is given. A new
+    /// table has its pages as they are.
+    VARVE_COMPRESSED_AS_BEFORE = 3,
+}
+
+choice!(
+    varve_compression: VARVE_UNCOMPRESSED, VARVE_LZ4, VARVE_ZSTD, VARVE_COMPRESSED_AS_BEFORE,
+);
+
+/// `before`: of the table that is there, if there is one.
+fn compression(
+    def: &varve_table_def,
+    before: Option<&TableDef>,
+) -> varve::Result<Option<Compression>> {
+    use varve_compression::*;
+    let level = u8::try_from(def.compression_level).ok();
+    let level = level.filter(|level| Compression::zstd(*level).is_valid());
+    Ok(match chosen("the compression of pages", def.compression)? {
+        VARVE_UNCOMPRESSED => None,
+        VARVE_LZ4 => Some(Compression::LZ4),
+        VARVE_ZSTD => {
+            let unknown = || {
+                Error::invalid(format!(
+                    "the level of compression is 1 to {}, not {}",
+                    Compression::MAX_LEVEL,
+                    def.compression_level
+                ))
+            };
+            Some(Compression::zstd(level.ok_or_else(unknown)?))
+        }
+        VARVE_COMPRESSED_AS_BEFORE => {
+            let as_before = before.and_then(|before| before.compression);
+            as_before.map(|compression| match (compression.algorithm, level) {
+                (CompressionAlgorithm::Zstd, Some(level)) => Compression::zstd(level),
+                _ => compression,
+            })
+        }
+    })
+}
+
 #[repr(C)]
 pub struct varve_table_def {
     /// "schema/table"
@@ -178,6 +232,11 @@ pub struct varve_table_def {
     /// Optional: the directory for the table's file, an absolute path outside of the data directory. The file
     /// is in a directory there that is called as the schema is. Not for a temporary table.
     pub data_directory: *const c_char,
+    /// How its pages are stored, where that saves blocks of the disk: pages larger than 4 KiB. Those of a
+    /// temporary table are stored as they are. varve_redefinition_prepare does not look at it.
+    pub compression: MaybeUninit<varve_compression>,
+    /// Of Zstandard, 1 to 22; 0 where nothing depends on it.
+    pub compression_level: u32,
 }
 
 fn column_type(c: &varve_column_def, name: &str) -> varve::Result<ColumnType> {
@@ -278,6 +337,7 @@ pub unsafe fn table_def(def: &varve_table_def) -> varve::Result<TableDef> {
     if def.auto_increment != u32::MAX {
         out.auto_increment = Some(def.auto_increment as usize);
     }
+    out.compression = compression(def, None)?;
     Ok(out)
 }
 
@@ -368,6 +428,12 @@ pub fn with_c_def(def: &TableDef, f: impl FnOnce(varve_table_def)) {
         system_time: system_time.as_ref().map_or(ptr::null(), ptr::from_ref),
         temporary: false,
         data_directory: ptr::null(),
+        compression: MaybeUninit::new(match def.compression.map(|c| c.algorithm) {
+            None => varve_compression::VARVE_UNCOMPRESSED,
+            Some(CompressionAlgorithm::Lz4) => varve_compression::VARVE_LZ4,
+            Some(CompressionAlgorithm::Zstd) => varve_compression::VARVE_ZSTD,
+        }),
+        compression_level: def.compression.map_or(0, |c| c.level.into()),
     });
 }
 
@@ -398,6 +464,7 @@ mod tests {
             .index("by_customer", &["customer", "weight"])
             .unique("by_note", &["note"])
             .auto_increment("id")
+            .compressed(Compression::zstd(7))
             .foreign_key(
                 ForeignKey::new("of_customer", &["customer"], "shop/customers", &["name"])
                     .on_delete(ReferentialAction::SetNull)

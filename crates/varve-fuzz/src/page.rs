@@ -11,8 +11,8 @@
 
 use varve::internals::catalog::OverflowPage;
 use varve::internals::page::{
-    InnerImage, PageOp, PageType, SlottedRef, page_id, page_type, seal, validate, validate_keys,
-    verify,
+    Compression, Compressor, InnerImage, PAGE_HEADER, PageOp, PageType, SlottedRef, load, page_id,
+    page_type, seal, seal_compressed, validate, validate_keys, verify,
 };
 use varve::internals::undo::LogHeader;
 use varve_sim::sample::PAGE;
@@ -27,6 +27,7 @@ pub fn run(data: &[u8]) {
     page[..head.len()].copy_from_slice(head);
     let id = page_id(&page);
     let _ = verify(&page, id);
+    stored(&page);
     seal(&mut page);
     if verify(&page, id).is_err() || validate(&page, id).is_err() {
         return;
@@ -45,6 +46,29 @@ pub fn run(data: &[u8]) {
         }
         read(&page);
         ops = &ops[len..];
+    }
+}
+
+/// PG-6, of a page that says that it is compressed, with a right checksum, and of one that is compressed here.
+fn stored(page: &[u8]) {
+    let id = page_id(page);
+    // Smaller pages are stored as they are.
+    let page = &[page, page].concat()[..];
+    let mut nonsense = page.to_vec();
+    let len = u32::from_le_bytes(nonsense[24..28].try_into().expect("4 bytes")) as usize;
+    let crc = crc32c::crc32c(&nonsense[4..len.clamp(PAGE_HEADER, page.len())]);
+    nonsense[..4].copy_from_slice(&crc.to_le_bytes());
+    let _ = load(&mut nonsense, id);
+    let mut compressor = Compressor::default();
+    for with in [Compression::LZ4, Compression::zstd(1)] {
+        let (mut whole, mut compressed) = (page.to_vec(), page.to_vec());
+        seal(&mut whole);
+        seal_compressed(&mut compressed, with, &mut compressor);
+        let loaded = [load(&mut whole, id), load(&mut compressed, id)].map(|loaded| loaded.is_ok());
+        assert!(
+            loaded[0] == loaded[1] && whole[4..] == compressed[4..],
+            "PG-6"
+        );
     }
 }
 

@@ -558,15 +558,15 @@ impl DiskFile for SimFile {
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         let mut state = self.disk.state.lock();
         state.check(Operation::Extend, "reserve space in", &self.path)?;
-        assert!(offset + len <= state.files[self.id.0].len(), "IO-8");
+        assert!(offset + len <= state.files[self.id.0].len(), "IO-10");
         Ok(())
     }
 
-    /// IO-8: a write of zeros.
+    /// IO-10: a write of zeros.
     fn punch(&self, offset: u64, len: u64) -> Result<bool> {
         let mut state = self.disk.state.lock();
         state.check(Operation::Extend, "give back space of", &self.path)?;
-        assert!(offset + len <= state.files[self.id.0].len(), "IO-8");
+        assert!(offset + len <= state.files[self.id.0].len(), "IO-10");
         state.write(self.id, offset, &vec![0; len as usize]);
         Ok(true)
     }

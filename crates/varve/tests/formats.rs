@@ -16,14 +16,14 @@ use varve::internals::io::{Disk, OpenMode};
 use varve::internals::redo::{FORMAT_VERSION, OLDEST_VERSION};
 use varve::offline::{Grade, check_on};
 use varve::{
-    CollationId, ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options,
-    Result, Table, TableDef, Transaction, Value, Xid,
+    CollationId, ColumnType, Compression, Cursor, Database, Error, Isolation, KeyMatch, LockMode,
+    Options, Result, Table, TableDef, Transaction, Value, Xid,
 };
 use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 8] = [4, 5, 6, 7, 8, 9, 10, 11];
+const VERSIONS: [u32; 9] = [4, 5, 6, 7, 8, 9, 10, 11, 12];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -348,6 +348,16 @@ fn frozen_rows(name: &str) -> Vec<(i64, i64)> {
     }
 }
 
+/// A table whose pages may be stored compressed. What they are then `page/stored.rs` has: these pages are as
+/// small as a block.
+fn make_compressed(db: &Database) {
+    let compressed = definition("b/compressed").compressed(Compression::zstd(3));
+    let table = db.create_table(&compressed).unwrap();
+    let mut trx = begin(db);
+    (0..40).for_each(|id| insert(&mut trx, &table, id, id * 3));
+    trx.commit().unwrap();
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
@@ -361,6 +371,7 @@ fn fill(disk: &SimDisk) {
     count(&db, 5);
     make_segmented(&db);
     make_frozen(&db);
+    make_compressed(&db);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -548,7 +559,11 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     let counted = (version >= 10).then_some("b/counted");
     let segments = (version >= 10).then_some("b/segments");
     let frozen = (version >= 11).then_some("b/frozen");
-    let others = (counted.into_iter().chain(frozen).chain(late).chain(loaded))
+    let compressed = (version >= 12).then_some("b/compressed");
+    let others = (compressed.into_iter().chain(counted))
+        .chain(frozen)
+        .chain(late)
+        .chain(loaded)
         .chain(long)
         .chain(["b/other"])
         .chain(segments)
@@ -569,6 +584,12 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
             frozen_rows(name),
             "{of}: FREEZE-1"
         );
+    }
+    if let Some(compressed) = compressed {
+        let rows: Vec<_> = (0..40).map(|id| (id, id * 3)).collect();
+        assert_eq!(checked_rows(&db, compressed), rows, "{of}");
+        let def = db.table(compressed).unwrap().def().clone();
+        assert_eq!(def.compression, Some(Compression::zstd(3)), "{of}");
     }
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");

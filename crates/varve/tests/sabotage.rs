@@ -58,8 +58,8 @@ fn moments(wrong: Wrong) -> usize {
 /// time.
 fn config(wrong: Wrong) -> Config {
     use Sabotage::{
-        CheckpointTooFar, FileRemovedBeforeCommit, LogRecycledTooEarly, LooseTreeForgotten,
-        OverflowFreedTwice, PurgedTooEarly, TornPagesKept, WriteAheadForgotten,
+        CheckpointTooFar, FileRemovedBeforeCommit, HoleOverPage, LogRecycledTooEarly,
+        LooseTreeForgotten, OverflowFreedTwice, PurgedTooEarly, TornPagesKept, WriteAheadForgotten,
     };
     let config = match wrong {
         Wrong::Engine(
@@ -75,6 +75,12 @@ fn config(wrong: Wrong) -> Config {
             rows: 2,
             ddl: 20,
             ..Config::new(60)
+        },
+        Wrong::Engine(HoleOverPage) => Config {
+            page_size: 8192,
+            buffer_pool_bytes: 2 << 20,
+            rows: 100,
+            ..Config::new(300)
         },
         Wrong::Engine(LooseTreeForgotten) => Config {
             rows: 40,

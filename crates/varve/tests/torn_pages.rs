@@ -228,8 +228,8 @@ fn the_doublewrite_file_is_torn_anywhere() {
         for (at, sectors) in run.writes("vdw").into_iter().filter(|w| w.1 > 8) {
             // All of the header and of some page behind it.
             let page = (setup.page_size / 512) as usize;
-            let begin = 8 + page * rng.random_range(0..(sectors - 8) / page);
-            let boundaries = (1..9).chain(begin + 1..begin + page);
+            let begin = 8 + page * rng.random_range(0..((sectors - 8) / page).max(1));
+            let boundaries = (1..9).chain(begin + 1..(begin + page).min(sectors));
             tear(&setup, &run, at, boundaries, is_well);
         }
         assert_eq!(setup.restored.load(Ordering::Relaxed), 0);

@@ -170,6 +170,8 @@ impl Definition {
                 c"elsewhere".as_ptr(),
                 c"/dev/null/elsewhere".as_ptr(),
             ]),
+            compression: choose(input),
+            compression_level: input.of(&[0, 1, 3, 22, 23, u32::MAX]),
         }
     }
 }

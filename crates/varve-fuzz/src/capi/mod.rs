@@ -220,6 +220,8 @@ impl Session<'_, '_> {
             system_time: null(),
             temporary: !self.input.u8().is_multiple_of(4),
             data_directory: null(),
+            compression: MaybeUninit::new(varve_compression::VARVE_LZ4),
+            compression_level: 0,
         };
         // SAFETY: as for `run`.
         unsafe {

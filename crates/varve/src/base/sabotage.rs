@@ -98,6 +98,8 @@ pub enum Sabotage {
     StoreClosedTooEarly,
     /// MVCC-2: a row is taken for absent after the first cut.
     CutTakenForAbsent,
+    /// SP-15: the hole behind a compressed page lies over its end.
+    HoleOverPage,
     /// LOOSE-1: trees of indexes that come or go are on no list.
     LooseTreeForgotten,
 }
@@ -105,7 +107,8 @@ pub enum Sabotage {
 impl Sabotage {
     /// Those that a search for crashes notices, or the workload in it. Each other one has a test of its own.
     #[cfg(feature = "internals")]
-    pub const OF_CRASHES: [Sabotage; 20] = [
+    pub const OF_CRASHES: [Sabotage; 21] = [
+        Sabotage::HoleOverPage,
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,

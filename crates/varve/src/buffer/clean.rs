@@ -91,7 +91,7 @@ impl BufferPool {
 
     fn take(&self, frame: u32) -> Option<DirtyPage> {
         let f = &self.frames[frame as usize];
-        if f.taken.load(Relaxed) || !f.try_pin() {
+        if f.taken.load(Relaxed) || self.store.was_refused(f.page_id()) || !f.try_pin() {
             return None;
         }
         if f.taken.swap(true, AcqRel) {

@@ -127,8 +127,12 @@ pub trait PageStore: Send + Sync {
         page::seal(copy);
         Ok(())
     }
-    /// These pages are durable in their places, as `bytes` has them.
-    fn written(&self, _pages: &[PageId], _bytes: &[u8]) {}
+    /// The page could not be stored for want of space a moment ago.
+    fn was_refused(&self, _page: PageId) -> bool {
+        false
+    }
+    /// These pages are durable in their places, and so many bytes long there.
+    fn written(&self, _pages: &[(PageId, usize)]) {}
     /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped
     /// none are. If it fails nobody knows which were.
     fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
@@ -711,13 +715,20 @@ impl BufferPool {
     /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called
     /// by the thread that loads it, or by a thread of the store's queue (prefetch.rs).
     fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
-        page::load(bytes, id).map_err(|damage| {
-            self.counters.damaged.fetch_add(1, Relaxed);
-            match self.store.file_name(id.space) {
-                Some(file) => damage.in_file(&file),
-                None => damage,
+        match page::load(bytes, id) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.counters.expanded.fetch_add(1, Relaxed);
+                Ok(())
             }
-        })
+            Err(damage) => {
+                self.counters.damaged.fetch_add(1, Relaxed);
+                Err(match self.store.file_name(id.space) {
+                    Some(file) => damage.in_file(&file),
+                    None => damage,
+                })
+            }
+        }
     }
 
     /// Makes a free frame the one that holds `id` and returns it, exclusively latched, its bytes still those

@@ -17,6 +17,7 @@ pub(super) struct Counters {
     pub writes: AtomicU64,
     pub creates: AtomicU64,
     pub damaged: AtomicU64,
+    pub expanded: AtomicU64,
     pub evictions: AtomicU64,
     pub free_waits: AtomicU64,
     pub image_builds: AtomicU64,
@@ -88,6 +89,8 @@ pub struct PoolStats {
     pub creates: u64,
     /// How often a page was read that was not what had been written.
     pub damaged: u64,
+    /// Pages read that were stored compressed.
+    pub expanded: u64,
     pub writes: u64,
     pub evictions: u64,
     /// Times a thread had to wait for the page cleaner.
@@ -127,6 +130,7 @@ impl BufferPool {
             loads: self.replacement.loads(),
             creates: c.creates.load(Relaxed),
             damaged: c.damaged.load(Relaxed),
+            expanded: c.expanded.load(Relaxed),
             writes: c.writes.load(Relaxed),
             evictions: c.evictions.load(Relaxed),
             free_waits: c.free_waits.load(Relaxed),

@@ -17,7 +17,8 @@ use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
 /// The encoding that has compressed pages. A definition is written in the first one that has all of it, which
 /// older versions may read.
-const VERSION: u16 = 8;
+const VERSION: u16 = WITH_COMPRESSION;
+const WITH_COMPRESSION: u16 = 8;
 /// Parts of keys in segments.
 const WITH_SEGMENTS: u16 = 7;
 /// Discarded tablespaces.
@@ -59,7 +60,7 @@ impl TableDef {
         let is_young = |index: &IndexDef| index.created_by != TrxId(0);
         let takes_null_later = |column: &ColumnDef| column.nullable_since > 1;
         let version = match (self.computed.is_empty(), &self.system_time) {
-            _ if self.compression.is_some() => VERSION,
+            _ if self.compression.is_some() => WITH_COMPRESSION,
             _ if self.all_indexes().any(IndexDef::is_segmented) => WITH_SEGMENTS,
             _ if self.discarded => WITH_DISCARDED,
             _ if !self.gone.is_empty() || self.columns.iter().any(takes_null_later) => {
@@ -187,7 +188,7 @@ impl TableDef {
         if version >= WITH_DISCARDED {
             def.discarded = r.flags(1)? == 1;
         }
-        if version == VERSION {
+        if version >= WITH_COMPRESSION {
             let known = Compression::from_bytes(r.array()?);
             def.compression = Some(known.ok_or_else(|| damaged("a compression of pages"))?);
         }

@@ -99,6 +99,10 @@ fn orders_in_segments() -> TableDef {
     def
 }
 
+fn orders_on_compressed_pages() -> TableDef {
+    orders_in_segments().compressed(crate::page::Compression::zstd(9))
+}
+
 #[test]
 fn definitions_come_back() {
     for def in [
@@ -109,6 +113,8 @@ fn definitions_come_back() {
         orders_that_lost_columns(),
         orders_without_a_file(),
         orders_in_segments(),
+        orders().compressed(crate::page::Compression::LZ4),
+        orders_on_compressed_pages(),
     ] {
         comes_back(def);
     }
@@ -155,6 +161,7 @@ fn a_definition_is_as_old_as_it_can_be() {
         (orders_that_lost_columns(), 5),
         (orders_without_a_file(), 6),
         (orders_in_segments(), 7),
+        (orders_on_compressed_pages(), 8),
     ] {
         let mut bytes = Vec::new();
         def.encode(&mut bytes);
@@ -167,7 +174,7 @@ fn a_definition_is_as_old_as_it_can_be() {
         def.primary.parts[0].segmented = true;
         bytes.clear();
         def.encode(&mut bytes);
-        assert_eq!(bytes[0], 7);
+        assert_eq!(bytes[0], version.max(7));
     }
 }
 
@@ -197,7 +204,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 8;
+    bytes[0] = 9;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })

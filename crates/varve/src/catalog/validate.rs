@@ -45,6 +45,12 @@ impl TableDef {
                 return Err(format!("two indexes are called {}", index.name));
             }
         }
+        if let Some(compression) = self.compression.filter(|c| !c.is_valid()) {
+            return Err(format!(
+                "compression of level {}, which is none",
+                compression.level
+            ));
+        }
         self.check_foreign_keys()?;
         self.check_derived()?;
         self.check_auto_increment()

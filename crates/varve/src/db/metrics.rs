@@ -13,7 +13,7 @@ use crate::history::Store;
 use crate::lock::LockStats;
 use crate::recovery::{IndexerCounters, Progress};
 use crate::redo::LogCounters;
-use crate::space::OpenFiles;
+use crate::space::{CompressionCounters, OpenFiles, Spaces};
 use crate::txn::Core;
 
 /// How a metric is to be read.
@@ -41,14 +41,15 @@ pub struct Metric {
 /// All metrics, those of a subsystem together.
 pub fn collect(
     core: &Core,
-    files: &OpenFiles,
+    spaces: &Spaces,
     flushed: &FlushCounters,
     recovery: Progress,
     indexer: Option<&IndexerCounters>,
 ) -> Vec<Metric> {
     let sources = Sources {
         core,
-        files,
+        files: spaces.files(),
+        compression: spaces.compression(),
         flushed,
         recovery,
         indexer,
@@ -71,6 +72,7 @@ pub fn collect(
 struct Sources<'a> {
     core: &'a Core,
     files: &'a OpenFiles,
+    compression: &'a CompressionCounters,
     flushed: &'a FlushCounters,
     recovery: Progress,
     indexer: Option<&'a IndexerCounters>,
@@ -285,7 +287,7 @@ metrics! { |s|
         Counter buffer_pool_pages_flushed = s.pool.writes, "The same, by another name";
         Counter buffer_data_reads as data_read = s.pages_read() * s.page_size(), "Bytes read from tablespaces";
         Counter buffer_data_written as data_written =
-            (s.pool.writes + now(&s.flushed.doublewrite_pages)) * s.page_size(),
+            now(&s.flushed.place_bytes) + now(&s.flushed.doublewrite_bytes),
             "Bytes written to tablespaces and the doublewrite file";
         Counter os_data_reads as data_reads = s.pages_read(), "Reads of tablespaces";
         Counter os_data_writes as data_writes = s.pool.writes + s.dblwr_batches(),
@@ -326,13 +328,22 @@ metrics! { |s|
         Value buffer_flush_pct_for_lsn = now(&s.flushed.pct_for_age), "The age of the oldest change, in percent of its asynchronous watermark";
         Value buffer_flush_pct_for_dirty = now(&s.flushed.pct_for_dirty), "Percent of the buffer pool that are dirty";
         Counter buffer_flush_skipped_pages = now(&s.flushed.skipped_pages), "Pages left for later because somebody was changing them";
-        Counter buffer_flush_refused_pages = now(&s.flushed.refused_pages), "Pages left for later because too many files are open to open theirs";
+        Counter buffer_flush_refused_pages = now(&s.flushed.refused_pages), "Pages left for later because too many files are open to open theirs, or compressed ones have no room on the disk";
         Counter varve_dblwr_pages_written as dblwr_pages_written = now(&s.flushed.doublewrite_pages),
             "Pages written to the doublewrite file";
         Counter varve_dblwr_writes as dblwr_writes = s.dblwr_batches(), "Batches of pages written to the doublewrite file";
         Counter os_data_fsyncs as data_fsyncs = now(&s.flushed.space_syncs), "Syncs of tablespaces";
         Counter os_data_fsync_usec as data_fsync_usec = now(&s.flushed.space_syncs_usec),
             "Microseconds that batches of pages waited for these, which are under way together";
+    }
+    "compression" {
+        Counter compress_pages_page_compressed as num_pages_page_compressed = now(&s.compression.compressed), "Pages written compressed";
+        Counter compress_pages_page_compression_error as num_pages_page_compression_error = now(&s.compression.not_compressed),
+            "Pages of compressed tables written as they are, since they would not have got smaller by a block of the disk";
+        Counter compress_pages_page_decompressed as num_pages_page_decompressed = s.pool.expanded, "Pages read that were compressed";
+        Counter compress_page_compressed_trim_op as num_page_compressed_trim_op = now(&s.compression.punched),
+            "How often what is left of a page's place was given back to the file system";
+        Counter compress_saved as page_compression_saved = now(&s.compression.saved_bytes), "Bytes that need not be written of compressed pages";
     }
     "recovery" {
         Value recovery_redo_bytes = s.recovery.redo_bytes, "Bytes of redo that the last start has found";

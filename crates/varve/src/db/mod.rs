@@ -355,7 +355,7 @@ impl Database {
         let indexer = inner.indexer.as_ref().map(Indexer::counters);
         metrics::collect(
             &inner.core,
-            inner.ddl.spaces.files(),
+            &inner.ddl.spaces,
             &inner.flushed,
             recovery,
             indexer,

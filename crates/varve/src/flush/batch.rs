@@ -9,8 +9,9 @@
 //!   dirty, and are taken again by a later batch.
 //!
 //! - **FL-3** Want of space stops nobody: a page that is stored compressed, and for which its place has no
-//!   room on the disk (SP-14), stays dirty, and is taken again by a later batch. Whoever would have to wait
-//!   for the checkpoint meanwhile is refused.
+//!   room on the disk (SP-14), stays dirty, and is not taken for a while ([`PageStore::was_refused`]), so that
+//!   others have their turn. New work is refused when such a page holds back half the redo log, or half the
+//!   pool is dirty ([`RedoLog::check_room`]).
 //!
 //! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are
 //! written that way and need no copy. That is asked of each file of the batch, once.
@@ -32,15 +33,16 @@ use std::time::{Duration, Instant};
 
 use super::doublewrite::{Doublewrite, HEADER_BYTES};
 use super::{Cause, FlushCounters, count};
-use crate::base::{Error, Lsn, PageId, Result, Sabotage, SpaceId};
+use crate::base::{Error, Lsn, PageId, Recently, Result, Sabotage, SpaceId};
+#[cfg(doc)]
+use crate::buffer::PageStore;
 use crate::buffer::{BufferPool, DirtyPage, KeptOpen};
-use crate::io::AlignedBuf;
+use crate::io::{AlignedBuf, DIRECT_BLOCK};
+use crate::page;
 use crate::redo::RedoLog;
 
-/// Why the checkpoint can't move then.
-const FULL: &str = "there is no room on the disk for compressed pages that have grown";
-/// How long nothing is tried after a batch of which no page has room on the disk.
-const REST_WHEN_FULL: Duration = Duration::from_millis(10);
+/// How long a refusal counts: longer than until the next one.
+const REFUSAL_LASTS: Duration = Duration::from_secs(3);
 
 pub struct BatchWriter {
     pool: Arc<BufferPool>,
@@ -49,8 +51,10 @@ pub struct BatchWriter {
     /// The doublewrite file's header, then the copies of the batch's pages.
     buf: AlignedBuf,
     counters: Arc<FlushCounters>,
-    /// Why the last batch left pages out (FL-2, FL-3).
+    /// Why pages were left out last (FL-2, FL-3).
     refusal: Option<Error>,
+    refused_lately: Recently,
+    refused_now: usize,
 }
 
 /// The files of a batch.
@@ -72,33 +76,49 @@ impl BatchWriter {
             buf,
             counters,
             refusal: None,
+            refused_lately: Recently::default(),
+            refused_now: 0,
         }
     }
 
     /// Writes the pages, at most a batch, and gives them back. Returns how many were written: some may be in
     /// others' hands, or have to wait (FL-2, FL-3).
     pub fn write(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
+        self.refused_now = 0;
         let mut taken = self.pool.forget_taken(taken);
         // Ascending, so that the data files are written in order.
         taken.sort_by_key(|p| p.page.to_u64());
         let result = self.write_sorted(taken, cause);
-        let is_full = matches!(self.refusal, Some(Error::NoSpace { .. }));
-        match is_full {
-            true => self.log.begin_standstill(FULL),
-            false => self.log.end_standstill(),
-        }
-        match &result {
-            Err(e) => self.log.poison(format!("pages could not be written: {e}")),
-            // Whoever waits for these pages' frames asks for them again at once.
-            Ok(0) if is_full => std::thread::sleep(REST_WHEN_FULL),
-            Ok(_) => {}
+        if let Err(e) = &result {
+            self.log.poison(format!("pages could not be written: {e}"));
         }
         result
     }
 
-    /// Why the last batch left pages out, if it did: there are too many open files.
+    /// Why pages were left out lately, if any were: too many files are open, or there is no room on the disk.
     pub fn refusal(&self) -> Option<&Error> {
-        self.refusal.as_ref()
+        let refusal = self.refusal.as_ref()?;
+        self.refused_lately.is_on().then_some(refusal)
+    }
+
+    /// Pages of the last batch for which there was no room.
+    pub fn refused_now(&self) -> usize {
+        self.refused_now
+    }
+
+    /// The page stays dirty.
+    fn hold_back(&self, page: &DirtyPage) {
+        let fills_pool = self.pool.dirty_logged_pages() > self.pool.usable_frames() / 2;
+        let from = match fills_pool {
+            true => Lsn(0),
+            false => page.first_change.unwrap_or(Lsn(u64::MAX)),
+        };
+        self.log.hold_back(from, REFUSAL_LASTS);
+    }
+
+    fn refuse(&mut self, why: Error) {
+        self.refused_lately.note(REFUSAL_LASTS);
+        self.refusal = Some(why);
     }
 
     fn write_sorted(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
@@ -129,7 +149,9 @@ impl BatchWriter {
         let (ready, left): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_ready);
         count(&self.counters.refused_pages, left.len());
         left.into_iter().for_each(|p| self.pool.write_given_up(p));
-        self.refusal = refused.pop();
+        if let Some(why) = refused.pop() {
+            self.refuse(why);
+        }
         failed.map_or(Ok((ready, open)), Err)
     }
 
@@ -143,7 +165,9 @@ impl BatchWriter {
         match copied {
             Err(e @ Error::NoSpace { .. }) => {
                 count(&self.counters.refused_pages, 1);
-                self.refusal = Some(e);
+                self.refused_now += 1;
+                self.hold_back(taken);
+                self.refuse(e);
                 Ok(None)
             }
             Ok(None) => {
@@ -230,7 +254,8 @@ impl BatchWriter {
         let middle = HEADER_BYTES + torn * size;
         if let Some(doublewrite) = self.doublewrite.as_mut().filter(|_| torn > 0) {
             let path = |space| store.file_name(space);
-            doublewrite.write(&ids[..torn], &mut self.buf[..middle], path)?;
+            let bytes = doublewrite.write(&ids[..torn], &mut self.buf[..middle], path)?;
+            count(&self.counters.doublewrite_bytes, bytes);
             count(&self.counters.doublewrite_batches, 1);
             count(&self.counters.doublewrite_pages, torn);
         }
@@ -245,7 +270,22 @@ impl BatchWriter {
         let took = begun.elapsed().as_micros() as usize;
         count(&self.counters.space_syncs_usec, took);
         synced?;
-        store.written(&ids[..torn], &self.buf[HEADER_BYTES..middle]);
+        let copies = self.buf[HEADER_BYTES..middle].chunks_exact(size);
+        let mut places: Vec<_> = ids
+            .iter()
+            .copied()
+            .zip(copies.map(page::place_bytes))
+            .collect();
+        let in_place: usize = places.iter().map(|place| place.1).sum();
+        count(
+            &self.counters.place_bytes,
+            in_place + (copied.len() - torn) * size,
+        );
+        if self.log.is_sabotaged(Sabotage::HoleOverPage) {
+            let short = |bytes: usize| bytes.saturating_sub(DIRECT_BLOCK).max(DIRECT_BLOCK);
+            places.iter_mut().for_each(|place| place.1 = short(place.1));
+        }
+        store.written(&places);
         Ok(())
     }
 
@@ -261,6 +301,7 @@ impl BatchWriter {
             let ids: Vec<PageId> = pages.iter().map(|p| p.page).collect();
             let to = from + ids.len() * size;
             let written = store.write_all(&ids, &self.buf[from..to]);
+            count(&self.counters.place_bytes, to - from);
             result = result.and(
                 written.or_else(|e| match store.lose_unlogged(ids[0].space, &e) {
                     true => Ok(()),

@@ -54,6 +54,9 @@ pub struct FlushCounters {
     /// Batches that went to the doublewrite file, and their pages there.
     pub doublewrite_batches: AtomicU64,
     pub doublewrite_pages: AtomicU64,
+    /// All that was written there, and what was written to tablespaces.
+    pub doublewrite_bytes: AtomicU64,
+    pub place_bytes: AtomicU64,
     /// Syncs of tablespaces, and how long batches waited for theirs.
     pub space_syncs: AtomicU64,
     pub space_syncs_usec: AtomicU64,

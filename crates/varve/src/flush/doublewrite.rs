@@ -5,8 +5,9 @@
 //!   64  u32 number of pages in the batch
 //!   68  per page: u64 address (tablespace in the upper half), u32 the page's own checksum
 //! 3140  u32 bytes of the paths, u32 crc32c of them
+//! 3148  per page: u8 blocks of 4 KiB that it takes if it is compressed, else 0
 //! 4092  u32 crc32c of bytes 0..4092
-//! 4096  the pages
+//! 4096  the pages, of compressed ones the blocks that they take in their places
 //!       the paths: per tablespace u32 its number, u16 length and bytes of its file's path
 //! ```
 //!
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, PageId, Result, SpaceId, map_together};
 use crate::buffer::PageStore;
-use crate::io::{Disk, DiskFile, OpenMode};
+use crate::io::{DIRECT_BLOCK, Disk, DiskFile, OpenMode};
 use crate::page;
 use crate::redo::{FileIntro, INTRO_BYTES, NO_SPACE};
 
@@ -54,7 +55,9 @@ const BATCH_BYTES: usize = 2 << 20;
 
 const PATHS_AT: usize = ENTRIES_AT + 256 * ENTRY_BYTES;
 
-const _: () = assert!(PATHS_AT + 8 <= CRC_AT);
+const BLOCKS_AT: usize = PATHS_AT + 8;
+
+const _: () = assert!(BLOCKS_AT + 256 <= CRC_AT);
 
 /// Pages in one batch, at most 256.
 pub fn batch_pages(page_size: usize) -> usize {
@@ -65,6 +68,8 @@ pub fn batch_pages(page_size: usize) -> usize {
 pub struct Doublewrite {
     file: Arc<dyn DiskFile>,
     intro: FileIntro,
+    /// A batch with compressed pages, as it stands in the file.
+    packed: Vec<u8>,
 }
 
 impl Doublewrite {
@@ -91,17 +96,18 @@ impl Doublewrite {
         Ok(Doublewrite {
             file,
             intro: FileIntro::new(MAGIC, page_size as u32, uuid, NO_SPACE),
+            packed: Vec::new(),
         })
     }
 
     /// Makes a batch durable. `buf` is room for the header, then the pages, sealed, in the order of `ids`.
-    /// `path` has the paths of tablespaces.
+    /// `path` has the paths of tablespaces. Returns how many bytes were written.
     pub fn write(
         &mut self,
         ids: &[PageId],
         buf: &mut [u8],
         path: impl Fn(SpaceId) -> Option<String>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let page_size = self.intro.page_size as usize;
         assert!(ids.len() <= batch_pages(page_size));
         let (header, pages) = buf.split_at_mut(HEADER_BYTES);
@@ -114,15 +120,38 @@ impl Doublewrite {
             entry[..8].copy_from_slice(&id.to_u64().to_le_bytes());
             entry[8..].copy_from_slice(&page[..4]);
         }
+        let blocks = &mut header[BLOCKS_AT..];
+        for (blocks, page) in blocks.iter_mut().zip(pages.chunks_exact(page_size)) {
+            let bytes = page::place_bytes(page);
+            if bytes < page_size {
+                *blocks = (bytes / DIRECT_BLOCK) as u8;
+            }
+        }
         let paths = encode_paths(ids, path);
         let paths_crc = crc32c::crc32c(&paths);
         header[PATHS_AT..][..4].copy_from_slice(&(paths.len() as u32).to_le_bytes());
         header[PATHS_AT + 4..][..4].copy_from_slice(&paths_crc.to_le_bytes());
         let crc = crc32c::crc32c(&header[..CRC_AT]);
         header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        self.file.write_at(buf, 0)?;
-        self.file.write_at(&paths, buf.len() as u64)?;
-        self.file.sync()
+        let batch = match pages
+            .chunks_exact(page_size)
+            .any(|p| page::place_bytes(p) < page_size)
+        {
+            true => {
+                self.packed.clear();
+                self.packed.extend_from_slice(header);
+                for page in pages.chunks_exact(page_size) {
+                    self.packed
+                        .extend_from_slice(&page[..page::place_bytes(page)]);
+                }
+                &self.packed[..]
+            }
+            false => &*buf,
+        };
+        self.file.write_at(batch, 0)?;
+        self.file.write_at(&paths, batch.len() as u64)?;
+        self.file.sync()?;
+        Ok(batch.len() + paths.len())
     }
 }
 
@@ -239,7 +268,11 @@ fn read_batch(
     let intro = FileIntro::decode(MAGIC, &header, &path)?;
     intro.check_owner(uuid, &path)?;
     let pages = u32::from_le_bytes(header[COUNT_AT..ENTRIES_AT].try_into().unwrap()) as usize;
-    let needed = HEADER_BYTES + pages.saturating_mul(page_size);
+    let of_page = |i: usize| match header[BLOCKS_AT..CRC_AT].get(i) {
+        None | Some(0) => page_size,
+        Some(blocks) => (usize::from(*blocks) * DIRECT_BLOCK).min(page_size),
+    };
+    let needed = HEADER_BYTES + (0..pages.min(256)).map(of_page).sum::<usize>();
     if intro.page_size as usize != page_size
         || pages > batch_pages(page_size)
         || len < needed as u64
@@ -258,12 +291,14 @@ fn read_batch(
     }
     let mut copies = Vec::new();
     let entries = header[ENTRIES_AT..].chunks_exact(ENTRY_BYTES).take(pages);
+    let mut at = HEADER_BYTES;
     for (i, entry) in entries.enumerate() {
         let id = PageId::from_u64(u64::from_le_bytes(
             *entry.first_chunk().expect("entries have 12 bytes"),
         ));
         let mut copy = vec![0u8; page_size];
-        file.read_at(&mut copy, (HEADER_BYTES + i * page_size) as u64)?;
+        file.read_at(&mut copy[..of_page(i)], at as u64)?;
+        at += of_page(i);
         // A zero page would pass the check of its checksum; no batch contains one.
         match page::verify(&copy, id) {
             Ok(()) if copy[..4] == entry[8..] && !page::is_zero(&copy) => copies.push((id, copy)),

@@ -82,7 +82,8 @@ pub struct FlushEnv {
 
 /// So often what was changed during a clean shutdown is written again.
 const SHUTDOWN_ROUNDS: u32 = 32;
-/// So long a caller that wants all pages written waits for files that can't be opened (FL-2).
+/// So long a caller that wants all pages written waits for files that can't be opened (FL-2), and for room on
+/// the disk (FL-3).
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
 
 /// What the cleaner's thread and the flusher's callers share.
@@ -109,24 +110,42 @@ impl Shared {
     }
 
     /// Takes up to `max` pages (at most a batch) that were changed at or below `up_to`, and writes them.
-    /// Returns how many were taken; some of them may have been left because their latches were busy.
+    /// Returns how many were written: others may have been left because their latches were busy, or have to
+    /// wait (FL-2, FL-3).
     fn flush_oldest(&self, up_to: Lsn, max: usize, cause: Cause) -> Result<usize> {
-        let mut taken = Vec::new();
         // The mutex first: a page that is taken is written without waiting for another batch.
         let mut writer = self.writer.lock();
-        self.pool
-            .take_oldest(up_to, max.min(self.batch_pages()), &mut taken);
-        self.write(&mut writer, taken, cause)
+        self.write_some(&mut writer, cause, |taken| {
+            let most = max.min(self.batch_pages());
+            self.pool.take_oldest(up_to, most, taken);
+        })
     }
 
     /// The same for pages that the pool will reuse after so many rounds of its clock at most, looking
     /// `look_at` frames ahead.
     fn flush_cold(&self, look_at: usize, rounds: u32, max: usize, cause: Cause) -> Result<usize> {
-        let mut taken = Vec::new();
         let mut writer = self.writer.lock();
-        self.pool
-            .take_cold(look_at, rounds, max.min(self.batch_pages()), &mut taken);
-        self.write(&mut writer, taken, cause)
+        self.write_some(&mut writer, cause, |taken| {
+            let most = max.min(self.batch_pages());
+            self.pool.take_cold(look_at, rounds, most, taken);
+        })
+    }
+
+    /// Writes pages that `take` takes; others, if there is no room for any of these (FL-3).
+    fn write_some(
+        &self,
+        writer: &mut BatchWriter,
+        cause: Cause,
+        take: impl Fn(&mut Vec<DirtyPage>),
+    ) -> Result<usize> {
+        loop {
+            let mut taken = Vec::new();
+            take(&mut taken);
+            let written = self.write(writer, taken, cause)?;
+            if written > 0 || writer.refused_now() == 0 {
+                return Ok(written);
+            }
+        }
     }
 
     /// The same for the pages in these frames, at most a batch, which are to be free.
@@ -198,7 +217,7 @@ impl Shared {
                 continue;
             }
             // What is left is being written by the cleaner or changed by somebody, or its file can't be
-            // opened now.
+            // opened now, or there is no room for it.
             if written.elapsed() > REFUSAL_PATIENCE
                 && let Some(refusal) = self.writer.lock().refusal()
             {
@@ -300,8 +319,8 @@ impl Flusher {
     ///
     /// # Errors
     ///
-    /// One [for want of means](Error::is_out_of_means): pages are left whose files could not be opened for a
-    /// while. Nothing is lost.
+    /// One [for want of means](Error::is_out_of_means), or `NoSpace`: pages are left whose files could not be
+    /// opened for a while, or for which there was no room on the disk. Nothing is lost.
     pub fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
         self.shared.flush_all_to(lsn)
     }

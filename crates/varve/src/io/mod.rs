@@ -17,11 +17,11 @@
 //!   else.
 //! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the
 //!   disk whole or not at all after a crash. It needs a `sync` like others.
-//! - **IO-8** Bytes that `punch` gave back read as zero, and writing them again may fail for want of space
-//!   unless they were reserved. Across a crash it is like a write (IO-1).
 //! - **IO-9** A symbolic link to a file is a name of its own. `open` and `open_direct` follow it; `remove`,
 //!   `rename` and `exists` are about the link, wherever it leads, and for `CreateNew` it is a name that is
 //!   taken. `sync_dir` of the link's directory makes it durable, whole, and nothing about what it leads to.
+//! - **IO-10** Bytes that `punch` gave back read as zero, and writing them again may fail for want of space
+//!   unless they were reserved. Across a crash it is like a write (IO-1).
 //!
 //! Many reads, writes and syncs at the same time go through an [`IoQueue`], to which the same holds.
 //!

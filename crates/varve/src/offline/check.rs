@@ -380,7 +380,7 @@ impl Check<'_> {
     fn pages_as_they_are(&mut self, spaces: &Spaces) {
         let mut read = |id, buf: &mut [u8]| {
             spaces.read(id, buf)?;
-            page::load(buf, id)
+            page::load(buf, id).map(drop)
         };
         for space in spaces.all() {
             self.pages(&space, Lsn(u64::MAX), &mut read);

@@ -127,7 +127,8 @@ impl Coordinator {
         // Who fills a leaf asks for it, too, but may do so seldom, and it moves in two steps.
         core.sys.freeze_limit();
         self.throttle.begin_round(Sums::read(&core));
-        while !self.stop.load(Ordering::Relaxed) {
+        // FL-3: what it would wait for is not to keep it from stopping.
+        while !self.stop.load(Ordering::Relaxed) && core.log.check_room().is_ok() {
             let threads = core.settings.purge().threads as usize;
             let mut pace = self.throttle.begin_batch(threads);
             // PAUSE-1

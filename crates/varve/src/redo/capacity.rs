@@ -63,7 +63,7 @@ use super::file_pool::{FilePool, Step};
 use super::files::LogFile;
 use super::frame;
 use super::log::{RedoLog, count};
-use crate::base::{Error, Lsn, Result, Sabotage};
+use crate::base::{Error, Lsn, Recently, Result, Sabotage};
 
 /// Waiting for capacity looks again at least this often, so that no lost wake-up can hang it.
 const RESERVE_RECHECK: Duration = Duration::from_millis(20);
@@ -93,6 +93,10 @@ pub(super) struct Bounds {
     resizing: Mutex<()>,
     /// Why the checkpoint can't move for the time being: a reservation that would wait for it is refused.
     standstill: Mutex<Option<&'static str>>,
+    /// Pages can't be written, and the first change that one of them lacks. Relaxed: who sees it late is
+    /// refused late.
+    held_back: Recently,
+    held_from: AtomicU64,
     /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it
     /// is set before there are users.
     exempt_below: AtomicU64,
@@ -119,6 +123,8 @@ impl Bounds {
             pressed: AtomicBool::new(false),
             resizing: Mutex::new(()),
             standstill: Mutex::new(None),
+            held_back: Recently::default(),
+            held_from: AtomicU64::new(0),
             exempt_below: AtomicU64::new(0),
         };
         bounds.show(pool, checkpoint);
@@ -463,6 +469,37 @@ impl RedoLog {
         *epoch += 1;
         self.bounds.moved.notify_all();
         Ok(())
+    }
+
+    /// For so long: a page with changes from here on can't be written for want of space.
+    pub fn hold_back(&self, from: Lsn, lasts: Duration) {
+        let bounds = &self.bounds;
+        match bounds.held_back.is_on() {
+            true => drop(bounds.held_from.fetch_min(from.0, Ordering::Relaxed)),
+            false => bounds.held_from.store(from.0, Ordering::Relaxed),
+        }
+        bounds.held_back.note(lasts);
+    }
+
+    /// Refuses new work if that holds back half the log: the other half is for ending and undoing what has
+    /// begun.
+    #[inline]
+    pub fn check_room(&self) -> Result<()> {
+        match self.bounds.held_back.is_on() {
+            false => Ok(()),
+            true => self.check_held_back(),
+        }
+    }
+
+    #[cold]
+    fn check_held_back(&self) -> Result<()> {
+        let from = self.bounds.held_from.load(Ordering::Relaxed);
+        if self.next_lsn().0.saturating_sub(from) <= self.capacity() / 2 {
+            return Ok(());
+        }
+        Err(Error::NoSpace {
+            what: "there is no room on the disk for compressed pages that have grown".into(),
+        })
     }
 
     /// The checkpoint can't move until `end_standstill`, so nothing may wait for it: a reservation that would

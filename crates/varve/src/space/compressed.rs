@@ -12,31 +12,60 @@
 //!
 //! How much of its place a page has is remembered once it was written; the file system knows the rest.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::{Space, Spaces};
-use crate::base::{PageId, PageNo, Result};
+use crate::base::{Error, PageId, PageNo, Recently, Result};
 use crate::io::DIRECT_BLOCK;
 use crate::page::{self, Compression, Compressor};
+
+/// How long pages wait for which there was no room.
+const FULL_LASTS: Duration = Duration::from_secs(1);
 
 /// What is known of the places in one file.
 pub(super) struct Places {
     with: Compression,
     /// By page number: how many blocks it has; 0 if that is not known.
     blocks: Mutex<Vec<u8>>,
+    /// There was no room for these pages.
+    full: Recently,
+    refused: Mutex<HashSet<PageNo>>,
+    /// The file system takes nothing back. Relaxed: it is tried once more at worst.
+    keeps_space: AtomicBool,
 }
 
 impl Places {
-    pub(super) fn new(with: Compression) -> Places {
-        let blocks = Mutex::default();
-        Places { with, blocks }
+    /// `None` for pages as large as a block: each takes its place.
+    pub(super) fn of(with: Compression, page_size: usize) -> Option<Box<Places>> {
+        let places = || {
+            Box::new(Places {
+                with,
+                blocks: Mutex::default(),
+                full: Recently::default(),
+                refused: Mutex::default(),
+                keeps_space: AtomicBool::new(false),
+            })
+        };
+        (page_size > DIRECT_BLOCK).then(places)
     }
 
     fn known(&self, no: PageNo) -> usize {
         let blocks = self.blocks.lock();
         blocks.get(no.0 as usize).map_or(0, |n| usize::from(*n))
+    }
+
+    /// There is no room for the page. Others that were refused a while ago may be tried again.
+    fn refuse(&self, no: PageNo) {
+        let mut refused = self.refused.lock();
+        if !self.full.is_on() {
+            refused.clear();
+            self.full.note(FULL_LASTS);
+        }
+        refused.insert(no);
     }
 
     fn note(&self, no: PageNo, n: usize) {
@@ -45,7 +74,14 @@ impl Places {
         if blocks.len() <= at {
             blocks.resize(at + 1, 0);
         }
-        blocks[at] = n as u8;
+        blocks[at] = u8::try_from(n).expect("the largest page has 16 blocks");
+    }
+}
+
+impl Space {
+    /// There was no room for one of its pages a moment ago.
+    pub(super) fn was_refused(&self, no: PageNo) -> bool {
+        (self.places.as_ref()).is_some_and(|p| p.full.is_on() && p.refused.lock().contains(&no))
     }
 }
 
@@ -56,7 +92,7 @@ pub struct CompressionCounters {
     pub compressed: AtomicU64,
     /// Pages that would not have got smaller by a block.
     pub not_compressed: AtomicU64,
-    /// Bytes that need not be written.
+    /// Bytes that were not written.
     pub saved_bytes: AtomicU64,
     /// Ends of places that were given back.
     pub punched: AtomicU64,
@@ -67,8 +103,10 @@ pub struct CompressionCounters {
 pub(super) struct Compressing {
     /// The page cleaner's: one batch is written at a time.
     compressor: Mutex<Compressor>,
-    pub(super) counters: CompressionCounters,
-    /// The administrator has been told that the file system keeps the space.
+    counters: CompressionCounters,
+    /// One of them has been full.
+    any_full: Recently,
+    /// The administrator has been told that a file system keeps the space.
     is_kept_told: AtomicBool,
 }
 
@@ -76,6 +114,10 @@ impl Spaces {
     /// What came of compressing pages.
     pub fn compression(&self) -> &CompressionCounters {
         &self.compressing.counters
+    }
+
+    pub(super) fn is_any_full(&self) -> bool {
+        self.compressing.any_full.is_on()
     }
 
     /// Makes a copy of a page its stored form, and sees to it that there is room for it (SP-14).
@@ -86,55 +128,71 @@ impl Spaces {
         no: PageNo,
         copy: &mut [u8],
     ) -> Result<()> {
-        let counters = &self.compressing.counters;
-        let compressor = &mut *self.compressing.compressor.lock();
-        match page::seal_compressed(copy, places.with, compressor) {
-            true => {
-                let saved = copy.len() - page::place_bytes(copy);
-                counters.compressed.fetch_add(1, Relaxed);
-                counters.saved_bytes.fetch_add(saved as u64, Relaxed);
-            }
-            false => drop(counters.not_compressed.fetch_add(1, Relaxed)),
-        }
+        page::seal_compressed(copy, places.with, &mut self.compressing.compressor.lock());
         let blocks = page::place_bytes(copy) / DIRECT_BLOCK;
         let known = places.known(no);
-        if blocks > known {
-            let from = space.offset(no) + (known * DIRECT_BLOCK) as u64;
-            let more = (blocks - known) * DIRECT_BLOCK;
-            space.file.reserve(from, more as u64)?;
-            if known > 0 {
-                places.note(no, blocks);
-            }
+        if blocks <= known {
+            return Ok(());
         }
-        Ok(())
+        let from = space.offset(no) + (known * DIRECT_BLOCK) as u64;
+        let more = (blocks - known) * DIRECT_BLOCK;
+        let reserved = space.file.reserve(from, more as u64);
+        match &reserved {
+            Ok(()) if known > 0 => places.note(no, blocks),
+            // Nothing was ever given back there.
+            Ok(()) if places.keeps_space.load(Relaxed) => {
+                places.note(no, self.page_size / DIRECT_BLOCK);
+            }
+            Err(Error::NoSpace { .. }) => {
+                places.refuse(no);
+                self.compressing.any_full.note(FULL_LASTS);
+            }
+            _ => {}
+        }
+        reserved
     }
 
     /// SP-15. That space can't be given back keeps nobody from going on.
-    pub(super) fn give_back_ends(&self, pages: &[PageId], bytes: &[u8]) {
-        for (id, copy) in pages.iter().zip(bytes.chunks_exact(self.page_size)) {
+    pub(super) fn give_back_ends(&self, pages: &[(PageId, usize)]) {
+        for &(id, bytes) in pages {
             if let Some(space) = self.get(id.space)
                 && let Some(places) = &space.places
             {
-                self.give_back_end(&space, places, id.no, page::place_bytes(copy));
+                self.count_written(bytes);
+                self.give_back_end(&space, places, id.no, bytes);
+            }
+        }
+    }
+
+    fn count_written(&self, bytes: usize) {
+        let counters = &self.compressing.counters;
+        match self.page_size - bytes {
+            0 => drop(counters.not_compressed.fetch_add(1, Relaxed)),
+            saved => {
+                counters.compressed.fetch_add(1, Relaxed);
+                counters.saved_bytes.fetch_add(saved as u64, Relaxed);
             }
         }
     }
 
     fn give_back_end(&self, space: &Space, places: &Places, no: PageNo, bytes: usize) {
         let (known, blocks) = (places.known(no), bytes / DIRECT_BLOCK);
-        if known == blocks {
+        if known == blocks || places.keeps_space.load(Relaxed) {
             return;
         }
         let left = self.page_size - bytes;
         if left > 0 {
             let from = space.offset(no) + bytes as u64;
             let file = space.file.if_there();
-            match file.and_then(|file| file.map_or(Ok(true), |file| file.punch(from, left as u64)))
-            {
-                Ok(true) => drop(self.compressing.counters.punched.fetch_add(1, Relaxed)),
-                Ok(false) => return self.tell_kept(space, "the file system can't do that"),
+            match file.and_then(|f| f.map_or(Ok(true), |f| f.punch(from, left as u64))) {
+                Ok(true) => {}
+                Ok(false) => {
+                    places.keeps_space.store(true, Relaxed);
+                    return self.tell_kept(space, "the file system can't do that");
+                }
                 Err(e) => return self.tell_kept(space, &e.to_string()),
             }
+            self.compressing.counters.punched.fetch_add(1, Relaxed);
         }
         places.note(no, blocks);
     }

@@ -420,7 +420,10 @@ impl SpaceFile {
             return Ok(());
         };
         let done = handle.reserve(offset, len);
-        self.files.extended(&done);
+        // Where space is there already, that says nothing about the disk.
+        if done.is_err() {
+            self.files.extended(&done);
+        }
         done
     }
 

@@ -180,7 +180,9 @@ impl Spaces {
         let page_size = self.page_size;
         Space {
             id,
-            places: header.compression.map(|with| Box::new(Places::new(with))),
+            places: header
+                .compression
+                .and_then(|with| Places::of(with, page_size)),
             header,
             target: None,
             geometry: Geometry { page_size },
@@ -631,8 +633,13 @@ impl PageStore for Spaces {
         Ok(())
     }
 
-    fn written(&self, pages: &[PageId], bytes: &[u8]) {
-        self.give_back_ends(pages, bytes);
+    fn was_refused(&self, page: PageId) -> bool {
+        let of_space = |space: &Arc<Space>| space.was_refused(page.no);
+        self.is_any_full() && self.spaces.read().get(&page.space).is_some_and(of_space)
+    }
+
+    fn written(&self, pages: &[(PageId, usize)]) {
+        self.give_back_ends(pages);
     }
 
     fn lose_unlogged(&self, space: SpaceId, why: &Error) -> bool {

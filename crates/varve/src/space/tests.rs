@@ -691,7 +691,7 @@ fn wrong_files_are_refused_by_name() {
         ("header checksum", |b| b[121] = 1),
         ("two pages or more", |b| b.truncate(5000)),
         ("format version", |b| b[56] = 99),
-        ("features", |b| b[104] = 1),
+        ("features", |b| b[104] = 2),
     ];
     for (what, damage) in damages {
         let mut bytes = good.clone();

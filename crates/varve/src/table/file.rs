@@ -144,7 +144,7 @@ impl TableFile {
         let id = PageId::new(self.space, no);
         self.file
             .read_at(page, u64::from(no.0) * self.page_size as u64)?;
-        page::load(page, id)
+        page::load(page, id).map(drop)
     }
 
     /// Hands all rows that can be read to `each`, in the order of their keys, and tells what can't: of every

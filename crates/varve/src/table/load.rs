@@ -260,6 +260,8 @@ impl TableLoad {
         step: impl FnOnce(&mut TableLoad, &mut Transaction) -> Result<R>,
     ) -> Result<R> {
         self.check_not_over(trx)?;
+        // FL-3: its rows are logged, though not undone one by one.
+        trx.core().log.check_room()?;
         let done = step(self, trx);
         self.is_over = done.is_err();
         done

@@ -429,6 +429,10 @@ impl Transaction {
 
     /// Draws the id if this is the first write.
     pub(crate) fn writer(&mut self) -> Result<TrxId> {
+        // FL-3; what removes files makes room.
+        if self.undo_purpose == AllocPurpose::Normal {
+            self.core.log.check_room()?;
+        }
         if let Some(id) = self.id {
             return Ok(id);
         }
