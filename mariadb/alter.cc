@@ -174,6 +174,25 @@ static bool have_partitions_options(const TABLE *form)
   return false;
 }
 
+// Of options the server says only that there are others. If they change how pages are stored, all of them are
+// written anew; false: by a copy, which knows the options of each partition.
+static bool note_compression(const TABLE_SHARE *before, const TABLE *altered, Alter_inplace_info *alter)
+{
+  if (!is_compressed_otherwise(before, altered->s))
+    return true;
+  alter->handler_flags|= ALTER_RECREATE_TABLE;
+  return !have_partitions_options(altered);
+}
+
+// In the words of InnoDB.
+static bool refuses_options(const TABLE_SHARE *altered, const HA_CREATE_INFO *info)
+{
+  const int error= check_options(current_thd, altered, info);
+  if (error == HA_WRONG_CREATE_OPTION)
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "VARVE", "PAGE_COMPRESSION_LEVEL");
+  return error;
+}
+
 static bool is_timestamp(const Field *field)
 {
   return field->type() == MYSQL_TYPE_TIMESTAMP;
@@ -380,13 +399,8 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
       (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
       (checks && !keeps_foreign_keys_served(altered, alter)))
     return HA_ALTER_ERROR;
-  // Of options the server says only that there are others. A copy knows those of each partition.
-  if (is_compressed_otherwise(table_share, altered->s))
-  {
-    if (have_partitions_options(altered))
-      return HA_ALTER_INPLACE_NOT_SUPPORTED;
-    alter->handler_flags|= ALTER_RECREATE_TABLE;
-  }
+  if (!note_compression(table_share, altered, alter))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool counts= new_counted(altered, alter);
   if (counts)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
@@ -455,14 +469,9 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   if (needs_rebuild && !can_become(altered, alter, varve_table_can_be_rebuilt))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // If the table is copied, create() looks at its options.
-  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION))
-    if (const int error= check_options(ha_thd(), altered->s, alter->create_info))
-    {
-      // As InnoDB.
-      if (error == HA_WRONG_CREATE_OPTION)
-        my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "VARVE", "PAGE_COMPRESSION_LEVEL");
-      return HA_ALTER_ERROR;
-    }
+  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
+      refuses_options(altered->s, alter->create_info))
+    return HA_ALTER_ERROR;
   // Rows are counted once, in their order: nobody may change them.
   if (needs_rebuild)
     return counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;

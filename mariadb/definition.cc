@@ -81,7 +81,8 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
                        uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), nullptr, 0,
-                       VARVE_CHECK_REFERENCES, UINT32_MAX, nullptr, temporary, nullptr, VARVE_UNCOMPRESSED, 0};
+                       VARVE_CHECK_REFERENCES, UINT32_MAX, nullptr, temporary, nullptr,
+                       VARVE_UNCOMPRESSED, 0};
   choose_compression(form->s, &def);
   if (m_system_time.describe(form, m_column_of_field))
     def.system_time= &m_system_time;

@@ -27,8 +27,8 @@ void choose_compression(const TABLE_SHARE *share, varve_table_def *def);
 // Whether they are to be stored in another way than before.
 bool is_compressed_otherwise(const TABLE_SHARE *before, const TABLE_SHARE *after);
 
-// For a table whose rows are written anew: by what it was compressed before, and with another level, if it gets
-// one.
+// For a table whose rows are written anew: by what it was compressed before, and with another level, if it
+// gets one.
 void keep_compression(const TABLE_SHARE *before, const TABLE_SHARE *after, varve_table_def *def);
 
 // Whether the table's pages are stored as the statement says.

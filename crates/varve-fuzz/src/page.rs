@@ -49,7 +49,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// PG-6, of a page that says that it is compressed, with a right checksum, and of one that is compressed here.
+/// PG-6, of a page that says that it is compressed, with a right checksum, and of one that is compressed
+/// here.
 fn stored(page: &[u8]) {
     let id = page_id(page);
     // Smaller pages are stored as they are.

@@ -161,8 +161,8 @@ fn is_full<T>(result: &Result<T>) -> bool {
     matches!(result, Err(varve::Error::NoSpace { .. }))
 }
 
-/// FL-3: pages for which there is no room wait in the pool, and those of other tables are written meanwhile. New
-/// changes are refused when half the log is used up; what they have begun is undone.
+/// FL-3: pages for which there is no room wait in the pool, and those of other tables are written meanwhile.
+/// New changes are refused when half the log is used up; what they have begun is undone.
 #[test]
 fn a_full_disk_only_delays_pages() {
     let disk = SimDisk::default();

@@ -13,7 +13,7 @@ use super::{Findings, Source};
 const PAGE: &str = "docs/messages.md";
 
 /// What paths begin with, and what calls in these files begin with.
-const WAYS: [(&str, &[&str]); 9] = [
+const WAYS: [(&str, &[&str]); 10] = [
     (
         "crates/varve/src/",
         &[
@@ -38,6 +38,7 @@ const WAYS: [(&str, &[&str]); 9] = [
         "crates/varve/src/space/file.rs",
         &["refused(tell,", "is_over(tell,"],
     ),
+    ("crates/varve/src/space/compressed.rs", &["tell("]),
     ("crates/varve/src/space/removal.rs", &["tell("]),
     // It becomes an error, which is told.
     ("crates/varve/src/space/unlogged.rs", &["io::Error::other("]),

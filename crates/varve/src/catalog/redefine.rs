@@ -25,8 +25,8 @@ enum Rows {
 impl TableDef {
     /// This definition with the columns of `to`, in their order, the greatest lengths of their values, and
     /// its indexes. Names of columns may differ; `ColumnNames` has them. Ids, places, how pages are stored,
-    /// foreign keys and the comment stay what they are, whatever `to` has. Text of a column without an index may get another
-    /// collation: that its bytes mean the same there the caller knows.
+    /// foreign keys and the comment stay what they are, whatever `to` has. Text of a column without an index
+    /// may get another collation: that its bytes mean the same there the caller knows.
     ///
     /// A column of `to` is the one with its id, whatever it is called; one with another id is new, and
     /// needs a default unless it takes NULL. (If a column that went had this id, it gets one of its own.)

@@ -338,7 +338,8 @@ metrics! { |s|
     }
     "compression" {
         Counter compress_pages_page_compressed as num_pages_page_compressed = now(&s.compression.compressed), "Pages written compressed";
-        Counter compress_pages_page_compression_error as num_pages_page_compression_error = now(&s.compression.not_compressed),
+        Counter compress_pages_page_compression_error as num_pages_page_compression_error =
+            now(&s.compression.not_compressed),
             "Pages of compressed tables written as they are, since they would not have got smaller by a block of the disk";
         Counter compress_pages_page_decompressed as num_pages_page_decompressed = s.pool.expanded, "Pages read that were compressed";
         Counter compress_page_compressed_trim_op as num_page_compressed_trim_op = now(&s.compression.punched),

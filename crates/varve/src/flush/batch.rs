@@ -9,9 +9,9 @@
 //!   dirty, and are taken again by a later batch.
 //!
 //! - **FL-3** Want of space stops nobody: a page that is stored compressed, and for which its place has no
-//!   room on the disk (SP-14), stays dirty, and is not taken for a while ([`PageStore::was_refused`]), so that
-//!   others have their turn. New work is refused when such a page holds back half the redo log, or half the
-//!   pool is dirty ([`RedoLog::check_room`]).
+//!   room on the disk (SP-14), stays dirty, and is not taken for a while ([`PageStore::was_refused`]), so
+//!   that others have their turn. New work is refused when such a page holds back half the redo log, or half
+//!   the pool is dirty ([`RedoLog::check_room`]).
 //!
 //! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are
 //! written that way and need no copy. That is asked of each file of the batch, once.

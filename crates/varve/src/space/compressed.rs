@@ -199,9 +199,9 @@ impl Spaces {
 
     fn tell_kept(&self, space: &Space, why: &str) {
         if !self.compressing.is_kept_told.swap(true, Relaxed) {
+            let path = space.path();
             self.files().tell(&format!(
-                "what compressed pages save in {} can't be given back to the file system: {why}; they are written compressed, and the file stays as large as without that",
-                space.path()
+                "what compressed pages save in {path} can't be given back to the file system: {why}; they are written compressed, and the file stays as large as without that"
             ));
         }
     }

@@ -44,8 +44,8 @@
 //!   away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the
 //!   beginning.
 //!
-//! What holds for compressed tablespaces is in `compressed` (SP-14, SP-15): a page that is kept there may have
-//! less than its place by now, and waits in the buffer pool then until there is room to write it (FL-3).
+//! What holds for compressed tablespaces is in `compressed` (SP-14, SP-15): a page that is kept there may
+//! have less than its place by now, and waits in the buffer pool then until there is room to write it (FL-3).
 //! The room for `TRUNCATE TABLE` is in `spare` (SP-10). How large files go is in `removal` (SP-11, SP-12).
 //! Where users put files to be imported is in `awaited` (SP-13). The counter of a table's file, which its
 //! rows raise without a latch, is in `counter` (COUNTER-1 to COUNTER-3).
