@@ -22,6 +22,11 @@ const LEX_CSTRING space_types[]= {{STRING_WITH_LEN("Single")}, {STRING_WITH_LEN(
 const TypelibBuffer<4> row_format(row_formats);
 const TypelibBuffer<2> space_type(space_types);
 
+const char *row_format_of(const varve_stored_table *table)
+{
+  return table->def.compression == VARVE_UNCOMPRESSED ? "Dynamic" : "Compressed";
+}
+
 ST_FIELD_INFO table_fields[]= {
   Show::Column("TABLE_ID", Show::ULonglong(), NOT_NULL),
   Show::Column("NAME", Show::Varchar(MAX_FULL_NAME + 1), NOT_NULL),
@@ -41,7 +46,7 @@ void add_table(void *to, const varve_stored_table *table)
   rows->set(1, table->def.name);
   rows->set(2, table->def.n_columns);
   rows->set(3, table->space);
-  rows->set(4, table->def.compression == VARVE_UNCOMPRESSED ? "Dynamic" : "Compressed");
+  rows->set(4, row_format_of(table));
   rows->set(5, 0ULL);
   rows->set(6, "Single");
   rows->set(7, table->version);
@@ -311,8 +316,8 @@ void add_tablespace(Rows *rows, uint32_t space, const std::string &name, const c
 void add_tablespace_of_table(void *to, const varve_stored_table *table)
 {
   if (!table->discarded)
-    add_tablespace(static_cast<Rows *>(to), table->space, table->def.name,
-                   table->def.compression == VARVE_UNCOMPRESSED ? "Dynamic" : "Compressed", table->path);
+    add_tablespace(static_cast<Rows *>(to), table->space, table->def.name, row_format_of(table),
+                   table->path);
 }
 
 void add_own_tablespace(void *to, const varve_tablespace *tablespace)

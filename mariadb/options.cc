@@ -9,7 +9,6 @@
 #include "options.h"
 
 #include "engine.h"
-#include "sysvars.h"
 #include "error_map.h"
 #include "foreign.h"
 
@@ -93,6 +92,12 @@ static int check_system_time(const TABLE_SHARE *share)
   const Field *begin= share->field[share->vers.start_fieldno];
   my_error(ER_VERS_FIELD_WRONG_TYPE, MYF(0), begin->field_name.str, "TIMESTAMP(6)", share->table_name.str);
   return HA_ERR_UNSUPPORTED;
+}
+
+// A page is as large as a block of the file system, whatever is in it.
+static bool pages_are_blocks()
+{
+  return varve_db_page_bytes(db) == 4096;
 }
 
 static bool is_compressed(const TABLE_SHARE *share)

@@ -759,11 +759,6 @@ std::string data_directory()
   return data_home_dir && *data_home_dir ? data_home_dir : mysql_real_data_home;
 }
 
-bool pages_are_blocks()
-{
-  return page_size == 4096;
-}
-
 bool is_read_only()
 {
   return read_only_value || force_recovery >= 4;

@@ -34,9 +34,6 @@ enum Lock_variable
 };
 st_mysql_sys_var *lock_variable(Lock_variable variable);
 
-// varve_page_size is 4096: a page is as large as a block of the file system.
-bool pages_are_blocks();
-
 // What the variables say about opening the database.
 varve_options options_from_variables();
 

@@ -48,6 +48,8 @@ struct State {
     /// The longest write that is not torn (FAULT-8); 0: none is promised.
     atomic_bytes: usize,
     locked: BTreeSet<PathBuf>,
+    /// Blocks whose space was given back, and not reserved since (IO-10).
+    holes: BTreeSet<(FileId, u64)>,
 }
 
 impl Default for SimDisk {
@@ -89,6 +91,7 @@ impl SimDisk {
                 capacity: u64::MAX,
                 atomic_bytes: 0,
                 locked: BTreeSet::new(),
+                holes: BTreeSet::new(),
             })),
         }
     }
@@ -228,6 +231,10 @@ impl State {
     }
 
     fn write(&mut self, file: FileId, offset: u64, bytes: &[u8]) {
+        for block in blocks(offset, bytes.len() as u64) {
+            let is_hole = self.holes.contains(&(file, block));
+            assert!(!is_hole, "IO-10: block {block} has no space for sure");
+        }
         self.files[file.0].write(bytes, offset);
         self.ops.push(Op::Write(file, offset, bytes.into()));
     }
@@ -431,6 +438,12 @@ impl Drop for Lock {
     }
 }
 
+/// The blocks that these bytes touch.
+fn blocks(offset: u64, len: u64) -> std::ops::Range<u64> {
+    let size = DIRECT_BLOCK as u64;
+    offset / size..(offset + len).div_ceil(size)
+}
+
 struct SimFile {
     disk: SimDisk,
     id: FileId,
@@ -559,6 +572,9 @@ impl DiskFile for SimFile {
         let mut state = self.disk.state.lock();
         state.check(Operation::Extend, "reserve space in", &self.path)?;
         assert!(offset + len <= state.files[self.id.0].len(), "IO-10");
+        for block in blocks(offset, len) {
+            state.holes.remove(&(self.id, block));
+        }
         Ok(())
     }
 
@@ -567,7 +583,13 @@ impl DiskFile for SimFile {
         let mut state = self.disk.state.lock();
         state.check(Operation::Extend, "give back space of", &self.path)?;
         assert!(offset + len <= state.files[self.id.0].len(), "IO-10");
+        // One may be punched again.
+        for block in blocks(offset, len) {
+            state.holes.remove(&(self.id, block));
+        }
         state.write(self.id, offset, &vec![0; len as usize]);
+        let punched = blocks(offset, len).map(|block| (self.id, block));
+        state.holes.extend(punched);
         Ok(true)
     }
 

@@ -51,6 +51,20 @@ impl Op {
     }
 }
 
+/// What files are called after an operation.
+fn follow(names: &mut BTreeMap<PathBuf, FileId>, op: &Op) {
+    match op {
+        Op::Create(path, id) => drop(names.insert(path.clone(), *id)),
+        Op::Remove(path) => drop(names.remove(path)),
+        Op::Rename(from, to) => {
+            if let Some(id) = names.remove(from) {
+                names.insert(to.clone(), id);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// A disk's first state and everything that was done to it since.
 #[derive(Clone)]
 pub struct Journal {
@@ -69,41 +83,52 @@ impl Journal {
         self.ops.is_empty()
     }
 
+    /// The files at the start. `SimDisk::new` numbers them in the same order.
+    fn first_names(&self) -> BTreeMap<PathBuf, FileId> {
+        let files = self.start.nodes.iter();
+        let files = files.filter(|(_, node)| matches!(node, Node::File(_)));
+        let numbered = files.enumerate();
+        numbered
+            .map(|(n, (path, _))| (path.clone(), FileId(n)))
+            .collect()
+    }
+
     /// The operations that wrote to files that had this extension at the time, and how many parts each of
     /// them may be torn into.
     pub fn writes_to(&self, extension: &str) -> Vec<(usize, usize)> {
-        let mut names: BTreeMap<PathBuf, FileId> = BTreeMap::new();
-        // `SimDisk::new` numbers the files in the same order.
-        let files = self.start.nodes.iter();
-        let files = files.filter(|(_, node)| matches!(node, Node::File(_)));
-        names.extend(
-            files
-                .enumerate()
-                .map(|(n, (path, _))| (path.clone(), FileId(n))),
-        );
+        let mut names = self.first_names();
         let mut found = Vec::new();
         for (at, op) in self.ops.iter().enumerate() {
-            match op {
-                Op::Create(path, id) => drop(names.insert(path.clone(), *id)),
-                Op::Remove(path) => drop(names.remove(path)),
-                Op::Rename(from, to) => {
-                    if let Some(id) = names.remove(from) {
-                        names.insert(to.clone(), id);
-                    }
+            follow(&mut names, op);
+            if let Op::Write(id, ..) | Op::WriteWhole(id, ..) = op {
+                let is_it = |(path, file): (&PathBuf, &FileId)| {
+                    file == id && path.extension().is_some_and(|e| e == extension)
+                };
+                if names.iter().any(is_it) {
+                    let change = Change::of(op).expect("a write");
+                    found.push((at, change.pieces()));
                 }
-                Op::Write(id, ..) | Op::WriteWhole(id, ..) => {
-                    let is_it = |(path, file): (&PathBuf, &FileId)| {
-                        file == id && path.extension().is_some_and(|e| e == extension)
-                    };
-                    if names.iter().any(is_it) {
-                        let change = Change::of(op).expect("a write");
-                        found.push((at, change.pieces()));
-                    }
-                }
-                _ => {}
             }
         }
         found
+    }
+
+    /// What was done to the file that has this path in the end, in order: where each write began, `None` for
+    /// a sync.
+    pub fn writes_and_syncs(&self, path: &Path) -> Vec<Option<u64>> {
+        let mut names = self.first_names();
+        self.ops.iter().for_each(|op| follow(&mut names, op));
+        let Some(file) = names.get(path) else {
+            return Vec::new();
+        };
+        let of_file = |op: &Op| match op {
+            Op::Write(id, offset, _) | Op::WriteWhole(id, offset, _) if id == file => {
+                Some(Some(*offset))
+            }
+            Op::Sync(id) if id == file => Some(None),
+            _ => None,
+        };
+        self.ops.iter().filter_map(of_file).collect()
     }
 
     /// What operation number `at` did, for a failure's report.

@@ -9,7 +9,7 @@ static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Until when something counts that was noted. Relaxed: nothing else depends on when others see it.
 #[derive(Debug, Default)]
 pub struct Recently {
-    /// Milliseconds since `BEGUN`; 0: it never was.
+    /// Milliseconds since `BEGUN`; 0: it is not, or not any more.
     until: AtomicU64,
 }
 
@@ -23,7 +23,18 @@ impl Recently {
     #[inline]
     pub fn is_on(&self) -> bool {
         let until = self.until.load(Relaxed);
-        until > 0 && BEGUN.elapsed().as_millis() < u128::from(until)
+        until > 0 && self.is_before(until)
+    }
+
+    /// When it is over nobody has to look at the clock any more.
+    #[cold]
+    fn is_before(&self, until: u64) -> bool {
+        let is_on = BEGUN.elapsed().as_millis() < u128::from(until);
+        if !is_on {
+            // Fails if it was noted again.
+            let _ = self.until.compare_exchange(until, 0, Relaxed, Relaxed);
+        }
+        is_on
     }
 }
 
@@ -40,5 +51,7 @@ mod tests {
         let short = Recently::default();
         short.note(Duration::ZERO);
         assert!(!short.is_on());
+        short.note(Duration::from_secs(600));
+        assert!(short.is_on());
     }
 }

@@ -106,13 +106,10 @@ impl BatchWriter {
         self.refused_now
     }
 
-    /// The page stays dirty.
+    /// The page stays dirty, which others may feel.
     fn hold_back(&self, page: &DirtyPage) {
         let fills_pool = self.pool.dirty_logged_pages() > self.pool.usable_frames() / 2;
-        let from = match fills_pool {
-            true => Lsn(0),
-            false => page.first_change.unwrap_or(Lsn(u64::MAX)),
-        };
+        let from = page.first_change.filter(|_| !fills_pool);
         self.log.hold_back(from, REFUSAL_LASTS);
     }
 
@@ -182,26 +179,20 @@ impl BatchWriter {
     fn copy_all(&mut self, taken: Vec<DirtyPage>) -> Result<(Vec<DirtyPage>, Lsn)> {
         let mut copied = Vec::with_capacity(taken.len());
         let mut newest = Lsn(0);
-        let mut failed = None;
-        for page in taken {
-            let lsn = match failed {
-                None => self.copy(&page, copied.len()),
-                Some(_) => Ok(None),
-            };
-            match lsn {
+        let mut taken = taken.into_iter();
+        while let Some(page) = taken.next() {
+            match self.copy(&page, copied.len()) {
                 Ok(Some(lsn)) => {
                     newest = newest.max(lsn);
                     copied.push(page);
-                    continue;
                 }
-                Ok(None) => {}
-                Err(e) => failed = Some(e),
+                Ok(None) => self.pool.write_given_up(page),
+                Err(e) => {
+                    let all = copied.into_iter().chain([page]).chain(taken);
+                    all.for_each(|page| self.pool.write_given_up(page));
+                    return Err(e);
+                }
             }
-            self.pool.write_given_up(page);
-        }
-        if let Some(e) = failed {
-            copied.into_iter().for_each(|p| self.pool.write_given_up(p));
-            return Err(e);
         }
         Ok((copied, newest))
     }

@@ -120,12 +120,16 @@ impl Doublewrite {
             entry[..8].copy_from_slice(&id.to_u64().to_le_bytes());
             entry[8..].copy_from_slice(&page[..4]);
         }
-        let blocks = &mut header[BLOCKS_AT..];
-        for (blocks, page) in blocks.iter_mut().zip(pages.chunks_exact(page_size)) {
-            let bytes = page::place_bytes(page);
-            if bytes < page_size {
-                *blocks = (bytes / DIRECT_BLOCK) as u8;
-            }
+        let lengths: Vec<usize> = pages
+            .chunks_exact(page_size)
+            .map(page::place_bytes)
+            .collect();
+        let is_whole = |bytes: &usize| *bytes == page_size;
+        for (blocks, bytes) in header[BLOCKS_AT..].iter_mut().zip(&lengths) {
+            *blocks = match is_whole(bytes) {
+                true => 0,
+                false => (bytes / DIRECT_BLOCK) as u8,
+            };
         }
         let paths = encode_paths(ids, path);
         let paths_crc = crc32c::crc32c(&paths);
@@ -133,20 +137,16 @@ impl Doublewrite {
         header[PATHS_AT + 4..][..4].copy_from_slice(&paths_crc.to_le_bytes());
         let crc = crc32c::crc32c(&header[..CRC_AT]);
         header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        let batch = match pages
-            .chunks_exact(page_size)
-            .any(|p| page::place_bytes(p) < page_size)
-        {
-            true => {
+        let batch = match lengths.iter().all(is_whole) {
+            true => &*buf,
+            false => {
                 self.packed.clear();
                 self.packed.extend_from_slice(header);
-                for page in pages.chunks_exact(page_size) {
-                    self.packed
-                        .extend_from_slice(&page[..page::place_bytes(page)]);
+                for (page, bytes) in pages.chunks_exact(page_size).zip(&lengths) {
+                    self.packed.extend_from_slice(&page[..*bytes]);
                 }
                 &self.packed[..]
             }
-            false => &*buf,
         };
         self.file.write_at(batch, 0)?;
         self.file.write_at(&paths, batch.len() as u64)?;

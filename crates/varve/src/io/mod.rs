@@ -170,12 +170,13 @@ pub trait DiskFile: Send + Sync {
     fn fill_holes(&self) -> Result<()> {
         Ok(())
     }
-    /// Sees to it that later writes of these bytes, which are in the file, do not fail for space.
+    /// Sees to it that later writes of these bytes, which are in the file, do not fail for space (IO-10). An
+    /// error for want of space has changed nothing.
     fn reserve(&self, _offset: u64, _len: u64) -> Result<()> {
         Ok(())
     }
-    /// Gives the space of these bytes back to the file system. False where the system can't do that, and
-    /// nothing has changed.
+    /// Gives the space of these bytes, in the file, back to the file system (IO-10). False where the system
+    /// can't do that, and nothing has changed.
     fn punch(&self, _offset: u64, _len: u64) -> Result<bool> {
         Ok(false)
     }

@@ -11,6 +11,7 @@
 //! - **PG-6** What [`load`] makes of a sealed page is what was sealed, whether or not it was compressed.
 
 use std::cell::RefCell;
+use std::io;
 
 use super::header::{
     self, PAGE_HEADER, PageType, algorithm, page_type, seal_as, set_whole, stored_len, verify,
@@ -121,10 +122,10 @@ fn may_compress(page: &[u8]) -> bool {
     )
 }
 
-/// Makes the page its stored form, compressed if that saves a block or more. Returns whether it does.
-pub fn seal_compressed(page: &mut [u8], with: Compression, compressor: &mut Compressor) -> bool {
+/// Makes the page its stored form, compressed if that saves a block or more.
+pub fn seal_compressed(page: &mut [u8], with: Compression, compressor: &mut Compressor) {
     let (head, body) = page.split_at_mut(PAGE_HEADER);
-    let most = (PAGE_HEADER + body.len()).saturating_sub(PAGE_HEADER + DIRECT_BLOCK);
+    let most = body.len().saturating_sub(DIRECT_BLOCK);
     let bytes = match may_compress(head) && most > 0 {
         true => compressor.compress(body, with, most),
         false => None,
@@ -134,12 +135,8 @@ pub fn seal_compressed(page: &mut [u8], with: Compression, compressor: &mut Comp
             body[..bytes].copy_from_slice(&compressor.compressed[..bytes]);
             body[bytes..].fill(0);
             seal_as(page, with.algorithm as u8, PAGE_HEADER + bytes);
-            true
         }
-        None => {
-            header::seal(page);
-            false
-        }
+        None => header::seal(page),
     }
 }
 
@@ -174,6 +171,25 @@ struct Expander {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
+impl Expander {
+    /// Fills what is expanded, and returns how many bytes that are.
+    fn expand(&mut self, compressed: &[u8], by: Algorithm) -> io::Result<usize> {
+        let out = &mut self.expanded[..];
+        match by {
+            Algorithm::Lz4 => {
+                lz4_flex::block::decompress_into(compressed, out).map_err(io::Error::other)
+            }
+            Algorithm::Zstd => {
+                let zstd = match &mut self.zstd {
+                    Some(made) => made,
+                    none => none.insert(zstd::bulk::Decompressor::new()?),
+                };
+                zstd.decompress_to_buffer(compressed, out)
+            }
+        }
+    }
+}
+
 thread_local! {
     static EXPANDER: RefCell<Expander> = RefCell::default();
 }
@@ -182,24 +198,15 @@ thread_local! {
 fn expand(page: &mut [u8]) -> std::result::Result<(), String> {
     let len = page.len() - PAGE_HEADER;
     let found = Algorithm::from_u8(algorithm(page)).ok_or("an unknown algorithm")?;
-    EXPANDER.with_borrow_mut(|Expander { expanded, zstd }| {
+    EXPANDER.with_borrow_mut(|expander| {
+        expander.expanded.resize(len, 0);
         let compressed = &page[PAGE_HEADER..stored_len(page)];
-        expanded.resize(len, 0);
-        let bytes = match (found, zstd) {
-            (Algorithm::Lz4, _) => {
-                lz4_flex::block::decompress_into(compressed, expanded).map_err(|e| e.to_string())
-            }
-            (Algorithm::Zstd, zstd) => match zstd {
-                Some(made) => Ok(made),
-                None => zstd::bulk::Decompressor::new().map(|made| zstd.insert(made)),
-            }
-            .and_then(|zstd| zstd.decompress_to_buffer(compressed, &mut expanded[..]))
-            .map_err(|e| e.to_string()),
-        }?;
+        let bytes = expander.expand(compressed, found);
+        let bytes = bytes.map_err(|e| e.to_string())?;
         if bytes != len {
             return Err(format!("{bytes} bytes"));
         }
-        page[PAGE_HEADER..].copy_from_slice(expanded);
+        page[PAGE_HEADER..].copy_from_slice(&expander.expanded);
         set_whole(page);
         Ok(())
     })
@@ -245,9 +252,9 @@ mod tests {
                 for eighths in 0..=8 {
                     let page = sample(size, size * eighths / 8);
                     let mut stored = page.clone();
-                    let is_smaller = seal_compressed(&mut stored, with, &mut compressor);
+                    seal_compressed(&mut stored, with, &mut compressor);
                     let place = place_bytes(&stored);
-                    assert_eq!(is_smaller, place < size);
+                    let is_smaller = place < size;
                     assert!(is_smaller || eighths * size / 8 + DIRECT_BLOCK + 256 > size);
                     assert!(place.is_multiple_of(DIRECT_BLOCK) && place > 0);
                     stored[place..].fill(0xa5);
@@ -266,7 +273,8 @@ mod tests {
         let mut compressor = Compressor::default();
         for with in ALL {
             let mut stored = sample(16384, 6000);
-            assert!(seal_compressed(&mut stored, with, &mut compressor));
+            seal_compressed(&mut stored, with, &mut compressor);
+            assert!(place_bytes(&stored) < stored.len());
             for at in 0..stored_len(&stored) {
                 let mut bad = stored.clone();
                 bad[at] ^= 0x40;

@@ -93,8 +93,8 @@ pub(super) struct Bounds {
     resizing: Mutex<()>,
     /// Why the checkpoint can't move for the time being: a reservation that would wait for it is refused.
     standstill: Mutex<Option<&'static str>>,
-    /// Pages can't be written, and the first change that one of them lacks. Relaxed: who sees it late is
-    /// refused late.
+    /// Pages can't be written, and the first change that one of them lacks; 0: they fill the pool. Relaxed:
+    /// who sees it late is refused late.
     held_back: Recently,
     held_from: AtomicU64,
     /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it
@@ -471,9 +471,10 @@ impl RedoLog {
         Ok(())
     }
 
-    /// For so long: a page with changes from here on can't be written for want of space.
-    pub fn hold_back(&self, from: Lsn, lasts: Duration) {
-        let bounds = &self.bounds;
+    /// For so long: a page with changes from here on can't be written for want of space; `None`: such pages
+    /// fill the pool.
+    pub fn hold_back(&self, from: Option<Lsn>, lasts: Duration) {
+        let (bounds, from) = (&self.bounds, from.unwrap_or(Lsn(0)));
         match bounds.held_back.is_on() {
             true => drop(bounds.held_from.fetch_min(from.0, Ordering::Relaxed)),
             false => bounds.held_from.store(from.0, Ordering::Relaxed),
@@ -482,7 +483,11 @@ impl RedoLog {
     }
 
     /// Refuses new work if that holds back half the log: the other half is for ending and undoing what has
-    /// begun.
+    /// begun. Takes no mutex, and while there is room looks at one word that nobody writes.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace`.
     #[inline]
     pub fn check_room(&self) -> Result<()> {
         match self.bounds.held_back.is_on() {
@@ -494,7 +499,8 @@ impl RedoLog {
     #[cold]
     fn check_held_back(&self) -> Result<()> {
         let from = self.bounds.held_from.load(Ordering::Relaxed);
-        if self.next_lsn().0.saturating_sub(from) <= self.capacity() / 2 {
+        let age = self.next_lsn().0.saturating_sub(from);
+        if from > 0 && age <= self.capacity() / 2 {
             return Ok(());
         }
         Err(Error::NoSpace {

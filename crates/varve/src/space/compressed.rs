@@ -13,13 +13,14 @@
 //! How much of its place a page has is remembered once it was written; the file system knows the rest.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::{Space, Spaces};
-use crate::base::{Error, PageId, PageNo, Recently, Result};
+use crate::base::{Error, PageId, PageNo, Recently, Result, SpaceId};
 use crate::io::DIRECT_BLOCK;
 use crate::page::{self, Compression, Compressor};
 
@@ -40,9 +41,9 @@ pub(super) struct Places {
 
 impl Places {
     /// `None` for pages as large as a block: each takes its place.
-    pub(super) fn of(with: Compression, page_size: usize) -> Option<Box<Places>> {
+    pub(super) fn of(with: Compression, page_size: usize) -> Option<Arc<Places>> {
         let places = || {
-            Box::new(Places {
+            Arc::new(Places {
                 with,
                 blocks: Mutex::default(),
                 full: Recently::default(),
@@ -116,6 +117,13 @@ impl Spaces {
         &self.compressing.counters
     }
 
+    /// A tablespace that is compressed. Counts no reference to others, which all threads would write.
+    pub(super) fn compressed(&self, id: SpaceId) -> Option<(Arc<Space>, Arc<Places>)> {
+        let spaces = self.spaces.read();
+        let space = spaces.get(&id)?;
+        Some((space.clone(), space.places.clone()?))
+    }
+
     pub(super) fn is_any_full(&self) -> bool {
         self.compressing.any_full.is_on()
     }
@@ -155,11 +163,9 @@ impl Spaces {
     /// SP-15. That space can't be given back keeps nobody from going on.
     pub(super) fn give_back_ends(&self, pages: &[(PageId, usize)]) {
         for &(id, bytes) in pages {
-            if let Some(space) = self.get(id.space)
-                && let Some(places) = &space.places
-            {
+            if let Some((space, places)) = self.compressed(id.space) {
                 self.count_written(bytes);
-                self.give_back_end(&space, places, id.no, bytes);
+                self.give_back_end(&space, &places, id.no, bytes);
             }
         }
     }
@@ -177,6 +183,10 @@ impl Spaces {
 
     fn give_back_end(&self, space: &Space, places: &Places, no: PageNo, bytes: usize) {
         let (known, blocks) = (places.known(no), bytes / DIRECT_BLOCK);
+        assert!(
+            blocks > 0 && bytes.is_multiple_of(DIRECT_BLOCK),
+            "SP-15: a hole from byte {bytes} of page {no} on"
+        );
         if known == blocks || places.keeps_space.load(Relaxed) {
             return;
         }

@@ -124,7 +124,7 @@ pub struct Space {
     /// all others at a mutex.
     used: AtomicU32,
     /// If its pages are stored compressed.
-    places: Option<Box<Places>>,
+    places: Option<Arc<Places>>,
     /// Made when it is first raised.
     counter: OnceLock<Box<FileCounter>>,
 }

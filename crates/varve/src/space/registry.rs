@@ -62,7 +62,7 @@ pub struct Spaces {
     pub(super) page_size: usize,
     pub(super) uuid: [u8; 16],
     /// Readers write nothing that they share: pages of undo are looked for by all threads.
-    spaces: ReadMostly<HashMap<SpaceId, Arc<Space>>>,
+    pub(super) spaces: ReadMostly<HashMap<SpaceId, Arc<Space>>>,
     files: Arc<OpenFiles>,
     /// For pages that are read ahead, and for writing many and syncing several files.
     queue: Arc<IoQueue>,
@@ -624,13 +624,13 @@ impl PageStore for Spaces {
     }
 
     fn seal(&self, page: PageId, copy: &mut [u8]) -> Result<()> {
-        if let Some(space) = self.get(page.space)
-            && let Some(places) = &space.places
-        {
-            return self.seal_in_place(&space, places, page.no, copy);
+        match self.compressed(page.space) {
+            Some((space, places)) => self.seal_in_place(&space, &places, page.no, copy),
+            None => {
+                page::seal(copy);
+                Ok(())
+            }
         }
-        page::seal(copy);
-        Ok(())
     }
 
     fn was_refused(&self, page: PageId) -> bool {
