@@ -176,9 +176,9 @@ static bool have_partitions_options(const TABLE *form)
 
 // Of options the server says only that there are others. If they change how pages are stored, all of them are
 // written anew; false: by a copy, which knows the options of each partition.
-static bool note_compression(const TABLE_SHARE *before, const TABLE *altered, Alter_inplace_info *alter)
+static bool note_storage(const TABLE_SHARE *before, const TABLE *altered, Alter_inplace_info *alter)
 {
-  if (!is_compressed_otherwise(before, altered->s))
+  if (!is_stored_otherwise(before, altered->s))
     return true;
   alter->handler_flags|= ALTER_RECREATE_TABLE;
   return !have_partitions_options(altered);
@@ -187,9 +187,10 @@ static bool note_compression(const TABLE_SHARE *before, const TABLE *altered, Al
 // In the words of InnoDB.
 static bool refuses_options(const TABLE_SHARE *altered, const HA_CREATE_INFO *info)
 {
-  const int error= check_options(current_thd, altered, info);
+  const char *wrong;
+  const int error= check_options(current_thd, altered, info, &wrong);
   if (error == HA_WRONG_CREATE_OPTION)
-    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "VARVE", "PAGE_COMPRESSION_LEVEL");
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "VARVE", wrong);
   return error;
 }
 
@@ -399,7 +400,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
       (!checks && loses_foreign_column(ha_thd(), m_table, alter)) ||
       (checks && !keeps_foreign_keys_served(altered, alter)))
     return HA_ALTER_ERROR;
-  if (!note_compression(table_share, altered, alter))
+  if (!note_storage(table_share, altered, alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool counts= new_counted(altered, alter);
   if (counts)
@@ -766,7 +767,7 @@ ulonglong ha_varve::table_version() const
 bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
 {
   // As InnoDB: a partition is not exchanged with a table that is stored in another way.
-  if (!has_compression(table_share, info))
+  if (!has_storage(table_share, info))
     return COMPATIBLE_DATA_NO;
   // As IS_EQUAL_PACK_LENGTH what `can_convert_nocopy` takes.
   const bool are_kept= table_changes == IS_EQUAL_YES || table_changes == IS_EQUAL_PACK_LENGTH;

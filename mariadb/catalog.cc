@@ -328,6 +328,35 @@ void add_own_tablespace(void *to, const varve_tablespace *tablespace)
   add_tablespace(static_cast<Rows *>(to), tablespace->space, "varve_" + name, nullptr, tablespace->path);
 }
 
+ST_FIELD_INFO encryption_fields[]= {
+  Show::Column("SPACE", Show::ULong(), NOT_NULL),
+  Show::Column("NAME", Show::Varchar(MAX_FULL_NAME + 1), NULLABLE),
+  Show::Column("ENCRYPTION_SCHEME", Show::ULong(), NOT_NULL),
+  Show::Column("MIN_KEY_VERSION", Show::ULong(), NOT_NULL),
+  Show::Column("CURRENT_KEY_VERSION", Show::ULong(), NOT_NULL),
+  Show::Column("KEY_ROTATION_PAGE_NUMBER", Show::ULonglong(), NULLABLE),
+  Show::Column("KEY_ROTATION_MAX_PAGE_NUMBER", Show::ULonglong(), NULLABLE),
+  Show::Column("CURRENT_KEY_ID", Show::ULong(), NOT_NULL),
+  Show::Column("ROTATING_OR_FLUSHING", Show::SLong(1), NOT_NULL),
+  Show::CEnd()};
+
+void add_encryption(void *to, const varve_space_encryption *encryption)
+{
+  Rows *rows= static_cast<Rows *>(to);
+  std::string name= encryption->path;
+  name.erase(std::min(name.rfind('.'), name.size()));
+  rows->set(0, encryption->space);
+  rows->set(1, name.find('/') == name.npos ? "varve_" + name : name);
+  rows->set(2, encryption->is_encrypted);
+  rows->set(3, encryption->least_version);
+  rows->set(4, encryption->newest_version);
+  rows->set_if(encryption->is_rotating, 5, ulonglong(encryption->page));
+  rows->set_if(encryption->is_rotating, 6, ulonglong(encryption->pages));
+  rows->set(7, encryption->key);
+  rows->set(8, encryption->is_rotating);
+  rows->add();
+}
+
 ST_FIELD_INFO page_fields[]= {
   Show::Column("BLOCK_ID", Show::ULonglong(), NOT_NULL),
   Show::Column("SPACE", Show::ULong(), NOT_NULL),
@@ -423,6 +452,12 @@ int fill_tablespaces(THD *thd, TABLE_LIST *tables, COND *)
   });
 }
 
+int fill_encryption(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Rows rows(thd, tables);
+  return fill(&rows, [&] { return varve_db_encryption(db, add_encryption, &rows); });
+}
+
 }  // namespace
 
 int init_tables(void *schema)
@@ -468,6 +503,11 @@ int init_pool_pages(void *schema)
 int init_tablespaces(void *schema)
 {
   return init_table(schema, tablespace_fields, fill_tablespaces);
+}
+
+int init_encryption(void *schema)
+{
+  return init_table(schema, encryption_fields, fill_encryption);
 }
 
 }  // namespace varve_plugin

@@ -179,7 +179,8 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   Definition definition;
   Foreign_keys foreign_keys;
   int error;
-  if ((error= check_places(thd, info)) || (error= check_options(thd, form->s, info)) ||
+  const char *wrong;
+  if ((error= check_places(thd, info)) || (error= check_options(thd, form->s, info, &wrong)) ||
       (error= check_index_names(thd, form)) || (error= definition.build(form, name, info->tmp_table())) ||
       (error= foreign_keys.collect(thd, form, name, info)))
     return error;

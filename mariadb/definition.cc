@@ -82,8 +82,8 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
                        uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), nullptr, 0,
                        VARVE_CHECK_REFERENCES, UINT32_MAX, nullptr, temporary, nullptr,
-                       VARVE_UNCOMPRESSED, 0};
-  choose_compression(form->s, &def);
+                       VARVE_UNCOMPRESSED, 0, VARVE_ENCRYPTED_DEFAULT, 1};
+  choose_storage(form->s, &def);
   if (m_system_time.describe(form, m_column_of_field))
     def.system_time= &m_system_time;
   if (const Field *counted= form->found_next_number_field)
@@ -121,7 +121,7 @@ static bool is_constant(const Virtual_column_info *value)
 
 bool Definition::note_changes(const TABLE_SHARE *before, TABLE *altered, const Alter_inplace_info *alter)
 {
-  keep_compression(before, altered->s, &def);
+  keep_storage(before, altered->s, &def);
   Row_plan plan;
   if (!plan.build(altered))
     return false;

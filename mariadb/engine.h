@@ -58,6 +58,7 @@ int init_foreign(void *schema);
 int init_foreign_columns(void *schema);
 int init_table_statistics(void *schema);
 int init_tablespaces(void *schema);
+int init_encryption(void *schema);
 int init_pool_pages(void *schema);
 
 // transactions.cc: the same.

@@ -11,7 +11,7 @@ namespace varve_plugin {
 // code is no other's.
 static constexpr bool all_errors_differ()
 {
-  for (int a= VARVE_CORRUPT; a <= VARVE_SCHEMA_MISMATCH; a++)
+  for (int a= VARVE_CORRUPT; a <= VARVE_NO_KEY; a++)
     for (int b= VARVE_NO_ROW; b < a; b++)
       if (!own_words(varve_code(a)) && handler_code(varve_code(a)) == handler_code(varve_code(b)))
         return false;

@@ -44,6 +44,7 @@ constexpr int handler_code(varve_code code)
   case VARVE_NULL_VALUE:         return HA_ERR_GENERIC;
   case VARVE_DISCARDED:          return HA_ERR_TABLESPACE_MISSING;
   case VARVE_SCHEMA_MISMATCH:    return HA_ERR_GENERIC;
+  case VARVE_NO_KEY:             return HA_ERR_DECRYPTION_FAILED;
   }
   return HA_ERR_INTERNAL_ERROR;
 }
@@ -67,7 +68,8 @@ constexpr unsigned int own_words(varve_code code)
   case VARVE_IO:
   case VARVE_POISONED:
   case VARVE_INVALID:
-  case VARVE_IN_USE:      return ER_GET_ERRMSG;
+  case VARVE_IN_USE:
+  case VARVE_NO_KEY:      return ER_GET_ERRMSG;
   default:                return 0;
   }
 }

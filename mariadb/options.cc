@@ -8,9 +8,12 @@
 
 #include "options.h"
 
+#include "encryption.h"
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
+
+#include <mysql/service_encryption.h>
 
 #include <algorithm>
 
@@ -36,7 +39,10 @@ static MYSQL_THDVAR_BOOL(compression_default, PLUGIN_VAR_OPCMDARG,
   "New tables have PAGE_COMPRESSED=1, unless they say otherwise.",
   nullptr, nullptr, FALSE);
 
-st_mysql_sys_var *compression_variable(Compression_variable variable)
+static MYSQL_THDVAR_UINT(default_encryption_key_id, PLUGIN_VAR_RQCMDARG,
+  "ENCRYPTION_KEY_ID of new tables that don't say otherwise.", nullptr, nullptr, 1, 1, UINT_MAX32, 0);
+
+st_mysql_sys_var *storage_variable(Storage_variable variable)
 {
   switch (variable)
   {
@@ -46,17 +52,21 @@ st_mysql_sys_var *compression_variable(Compression_variable variable)
     return MYSQL_SYSVAR(compression_default);
   case COMPRESSION_LEVEL:
     return MYSQL_SYSVAR(compression_level);
+  case DEFAULT_ENCRYPTION_KEY_ID:
+    return MYSQL_SYSVAR(default_encryption_key_id);
   }
   return nullptr;
 }
 
+// As varve_encryption.
 enum { ENCRYPTED_DEFAULT, ENCRYPTED_YES, ENCRYPTED_NO };
+static_assert(int(ENCRYPTED_YES) == VARVE_ENCRYPTED && int(ENCRYPTED_NO) == VARVE_NOT_ENCRYPTED);
 
 ha_create_table_option table_options[]= {
   HA_TOPTION_SYSVAR("PAGE_COMPRESSED", page_compressed, compression_default),
   HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
   HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", ENCRYPTED_DEFAULT),
-  HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key_id, 0, 1, UINT_MAX32, 1),
+  HA_TOPTION_SYSVAR("ENCRYPTION_KEY_ID", encryption_key_id, default_encryption_key_id),
   HA_TOPTION_END
 };
 
@@ -111,8 +121,20 @@ static ulonglong level_of(const TABLE_SHARE *share)
   return share->option_struct ? share->option_struct->page_compression_level : 0;
 }
 
-void choose_compression(const TABLE_SHARE *share, varve_table_def *def)
+static void choose_encryption(const TABLE_SHARE *share, varve_table_def *def)
 {
+  const ha_table_option_struct *const options= share->option_struct;
+  if (!options)
+    return;
+  def->encryption= varve_encryption(options->encrypted);
+  // Which key one would have is of no account.
+  if (options->encrypted != ENCRYPTED_NO)
+    def->encryption_key= options->encryption_key_id;
+}
+
+void choose_storage(const TABLE_SHARE *share, varve_table_def *def)
+{
+  choose_encryption(share, def);
   if (!is_compressed(share))
     return;
   const ulonglong own= level_of(share);
@@ -120,16 +142,29 @@ void choose_compression(const TABLE_SHARE *share, varve_table_def *def)
   def->compression_level= uint32_t(own ? own : level);
 }
 
-bool is_compressed_otherwise(const TABLE_SHARE *before, const TABLE_SHARE *after)
+static bool is_encrypted_otherwise(const ha_table_option_struct *before, const ha_table_option_struct *after)
 {
-  if (before->tmp_table != NO_TMP_TABLE || pages_are_blocks())
+  if (!before || !after)
     return false;
-  return is_compressed(before) != is_compressed(after) ||
-         (is_compressed(after) && level_of(before) != level_of(after));
+  return before->encrypted != after->encrypted ||
+         (after->encrypted != ENCRYPTED_NO && before->encryption_key_id != after->encryption_key_id);
 }
 
-void keep_compression(const TABLE_SHARE *before, const TABLE_SHARE *after, varve_table_def *def)
+bool is_stored_otherwise(const TABLE_SHARE *before, const TABLE_SHARE *after)
 {
+  if (before->tmp_table != NO_TMP_TABLE)
+    return false;
+  const bool is_compressed_otherwise= is_compressed(before) != is_compressed(after) ||
+                                      (is_compressed(after) && level_of(before) != level_of(after));
+  return (is_compressed_otherwise && !pages_are_blocks()) ||
+         is_encrypted_otherwise(before->option_struct, after->option_struct);
+}
+
+void keep_storage(const TABLE_SHARE *before, const TABLE_SHARE *after, varve_table_def *def)
+{
+  // Partitions may have options of their own.
+  if (!is_encrypted_otherwise(before->option_struct, after->option_struct))
+    def->encryption= VARVE_ENCRYPTED_AS_BEFORE;
   if (is_compressed(before) != is_compressed(after))
     return;
   if (level_of(before) == level_of(after))
@@ -137,12 +172,39 @@ void keep_compression(const TABLE_SHARE *before, const TABLE_SHARE *after, varve
   def->compression= VARVE_COMPRESSED_AS_BEFORE;
 }
 
-bool has_compression(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
+bool has_storage(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
 {
   const ha_table_option_struct *const own= share->option_struct, *const other= info->option_struct;
   return !own || !other ||
          (own->page_compressed == other->page_compressed &&
-          own->page_compression_level == other->page_compression_level);
+          own->page_compression_level == other->page_compression_level &&
+          !is_encrypted_otherwise(own, other));
+}
+
+template<typename... T> static int refuse_option(THD *thd, const char *format, T... arguments)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_WRONG_CREATE_OPTION, format, arguments...);
+  return HA_WRONG_CREATE_OPTION;
+}
+
+// As InnoDB, with its words.
+static int check_encryption(THD *thd, const TABLE_SHARE *share, const char **wrong)
+{
+  ha_table_option_struct *const options= share->option_struct;
+  const uint key= options->encryption_key_id;
+  if (options->encrypted == ENCRYPTED_NO)
+  {
+    if (key != 1)
+      push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_WRONG_CREATE_OPTION,
+                   "VARVE: ENCRYPTED=NO implies ENCRYPTION_KEY_ID=1");
+    *wrong= "ENCRYPTED";
+    return forces_encryption()
+      ? refuse_option(thd, "VARVE: ENCRYPTED=NO cannot be used with varve_encrypt_tables=FORCE") : 0;
+  }
+  *wrong= "ENCRYPTION_KEY_ID";
+  if (options->encrypted == ENCRYPTED_DEFAULT && !encrypts_tables())
+    return 0;
+  return encryption_key_id_exists(key) ? 0 : refuse_option(thd, "VARVE: ENCRYPTION_KEY_ID %u not available", key);
 }
 
 // What users may not expect of pages that are to be compressed.
@@ -166,15 +228,13 @@ static int check_compression(THD *thd, const TABLE_SHARE *share, const HA_CREATE
   return 0;
 }
 
-int check_options(THD *thd, const TABLE_SHARE *share, const HA_CREATE_INFO *info)
+int check_options(THD *thd, const TABLE_SHARE *share, const HA_CREATE_INFO *info, const char **wrong)
 {
   if (int error= check_system_time(share))
     return error;
-  const ha_table_option_struct *options= share->option_struct;
-  if (options->encrypted == ENCRYPTED_YES)
-    return refuse("encrypted tables (ENCRYPTED=YES)");
-  if (options->encryption_key_id)
-    tell(thd, "ENCRYPTION_KEY_ID");
+  if (int error= check_encryption(thd, share, wrong))
+    return error;
+  *wrong= "PAGE_COMPRESSION_LEVEL";
   if (int error= check_compression(thd, share, info))
     return error;
   if (const char *format= foreign_format(share->row_type))

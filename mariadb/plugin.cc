@@ -219,6 +219,7 @@ SCHEMA_TABLE("VARVE_SYS_FOREIGN", init_foreign, "The foreign keys of the storage
 SCHEMA_TABLE("VARVE_SYS_FOREIGN_COLS", init_foreign_columns, "The columns of foreign keys of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_SYS_TABLESTATS", init_table_statistics, "The open tables of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_SYS_TABLESPACES", init_tablespaces, "The tablespaces of the storage engine VARVE"),
+SCHEMA_TABLE("VARVE_TABLESPACES_ENCRYPTION", init_encryption, "How far the encryption of tablespaces of the storage engine VARVE is"),
 SCHEMA_TABLE("VARVE_PURGE", init_purge, "How far purge of the storage engine VARVE has come, and when it will be through"),
 SCHEMA_TABLE("VARVE_BUFFER_POOL_STATS", init_buffer_pool, "The buffer pool of the storage engine VARVE"),
 SCHEMA_TABLE("VARVE_BUFFER_PAGE", init_pool_pages, "The pages in the buffer pool of the storage engine VARVE"),

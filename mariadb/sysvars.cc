@@ -3,6 +3,7 @@
 #include "sysvars.h"
 
 #include "collation.h"
+#include "encryption.h"
 #include "engine.h"
 #include "options.h"
 #include "tmpdir.h"
@@ -66,11 +67,6 @@ static char *data_home_dir;
 static char *undo_directory;
 static char *monitor_address_value, *monitor_token_value;
 static long autoinc_lock_mode_value;
-static my_bool stats_persistent;
-static my_bool stats_auto_recalc;
-static unsigned long stats_method;
-static unsigned long long stats_persistent_sample_pages;
-static unsigned long long stats_transient_sample_pages;
 
 // Changes a size in bytes that the engine may refuse. One change at a time: SHOW VARIABLES has the value that
 // was set last. It is made without the server's mutex, which others need meanwhile.
@@ -561,38 +557,6 @@ static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value,
   "how many rows it inserts. 2: never; the values of such a statement may not be consecutive.",
   nullptr, nullptr, 1, 0, 2, 0);
 
-// More would be read ahead together.
-static const unsigned long long MAX_SAMPLE_PAGES= 100000;
-
-static MYSQL_SYSVAR_BOOL(stats_persistent, stats_persistent, PLUGIN_VAR_OPCMDARG,
-  "Statistics of tables are stored in mysql.varve_table_stats and mysql.varve_index_stats, unless the table says otherwise "
-  "(STATS_PERSISTENT).",
-  nullptr, nullptr, TRUE);
-
-static MYSQL_SYSVAR_BOOL(stats_auto_recalc, stats_auto_recalc, PLUGIN_VAR_OPCMDARG,
-  "Stored statistics are made again in the background when a tenth of the table has changed, unless the table says otherwise "
-  "(STATS_AUTO_RECALC).",
-  nullptr, nullptr, TRUE);
-
-static MYSQL_SYSVAR_ULONGLONG(stats_persistent_sample_pages, stats_persistent_sample_pages,
-                              PLUGIN_VAR_RQCMDARG,
-  "How many leaf pages of an index are looked at for statistics that are stored, unless the table says otherwise (STATS_SAMPLE_PAGES).",
-  nullptr, nullptr, 20, 1, MAX_SAMPLE_PAGES, 0);
-
-static MYSQL_SYSVAR_ULONGLONG(stats_transient_sample_pages, stats_transient_sample_pages,
-                              PLUGIN_VAR_RQCMDARG,
-  "How many leaf pages of an index are looked at for statistics that are in memory only.",
-  nullptr, nullptr, 8, 1, MAX_SAMPLE_PAGES, 0);
-
-// In the order of varve_nulls.
-static const char *stats_method_names[]= {"nulls_equal", "nulls_unequal", "nulls_ignored", NullS};
-static TYPELIB stats_methods= {array_elements(stats_method_names) - 1, "stats_methods", stats_method_names, nullptr};
-
-static MYSQL_SYSVAR_ENUM(stats_method, stats_method, PLUGIN_VAR_RQCMDARG,
-  "What NULLs are to statistics that are made from now on. nulls_equal: one value. nulls_unequal: a value each. nulls_ignored: "
-  "rows with one do not count.",
-  nullptr, nullptr, VARVE_NULLS_EQUAL, &stats_methods);
-
 static MYSQL_THDVAR_STR(tmpdir, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_MEMALLOC,
   "Directory for files in which loads and new indexes are sorted; NULL: the server's tmpdir.",
   check_tmpdir, nullptr, nullptr);
@@ -609,12 +573,19 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(buffer_pool_load_at_startup),
   MYSQL_SYSVAR(buffer_pool_load_now),
   MYSQL_SYSVAR(buffer_pool_size),
-  compression_variable(COMPRESSION_ALGORITHM),
-  compression_variable(COMPRESSION_DEFAULT),
-  compression_variable(COMPRESSION_LEVEL),
+  storage_variable(COMPRESSION_ALGORITHM),
+  storage_variable(COMPRESSION_DEFAULT),
+  storage_variable(COMPRESSION_LEVEL),
   MYSQL_SYSVAR(data_home_dir),
+  storage_variable(DEFAULT_ENCRYPTION_KEY_ID),
   lock_variable(DEADLOCK_DETECT),
   MYSQL_SYSVAR(doublewrite),
+  encryption_variable(ENCRYPT_LOG),
+  encryption_variable(ENCRYPT_TABLES),
+  encryption_variable(ENCRYPT_TEMPORARY_TABLES),
+  encryption_variable(ENCRYPTION_ROTATE_KEY_AGE),
+  encryption_variable(ENCRYPTION_ROTATION_IOPS),
+  encryption_variable(ENCRYPTION_THREADS),
   MYSQL_SYSVAR(fast_shutdown),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
   MYSQL_SYSVAR(flush_method),
@@ -651,11 +622,11 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(sort_buffer_size),
   MYSQL_SYSVAR(fill_factor),
   MYSQL_SYSVAR(online_alter_log_max_size),
-  MYSQL_SYSVAR(stats_auto_recalc),
-  MYSQL_SYSVAR(stats_method),
-  MYSQL_SYSVAR(stats_persistent),
-  MYSQL_SYSVAR(stats_persistent_sample_pages),
-  MYSQL_SYSVAR(stats_transient_sample_pages),
+  statistics_variable(STATS_AUTO_RECALC),
+  statistics_variable(STATS_METHOD),
+  statistics_variable(STATS_PERSISTENT),
+  statistics_variable(STATS_PERSISTENT_SAMPLE_PAGES),
+  statistics_variable(STATS_TRANSIENT_SAMPLE_PAGES),
   MYSQL_SYSVAR(tmpdir),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
@@ -735,6 +706,7 @@ varve_options options_from_variables()
   options.online_log_bytes= online_alter_log_max_size;
   options.purge= purge_options();
   options.history= history_options();
+  choose_encryption(&options);
   options.create_if_missing= true;
   options.find_collation= find_collation;
   options.log= log_message;
@@ -772,22 +744,6 @@ bool is_shutdown_fast()
 long autoinc_lock_mode()
 {
   return autoinc_lock_mode_value;
-}
-
-Statistics_policy statistics_variables()
-{
-  return {bool(stats_persistent), bool(stats_auto_recalc),
-          uint(stats_persistent_sample_pages)};
-}
-
-uint transient_sample_pages()
-{
-  return uint(stats_transient_sample_pages);
-}
-
-varve_nulls nulls_in_keys()
-{
-  return varve_nulls(stats_method);
 }
 
 const char *tmpdir_variable(THD *thd)

@@ -34,6 +34,17 @@ enum Lock_variable
 };
 st_mysql_sys_var *lock_variable(Lock_variable variable);
 
+// Those of sysvars_statistics.cc.
+enum Statistics_variable
+{
+  STATS_AUTO_RECALC,
+  STATS_METHOD,
+  STATS_PERSISTENT,
+  STATS_PERSISTENT_SAMPLE_PAGES,
+  STATS_TRANSIENT_SAMPLE_PAGES
+};
+st_mysql_sys_var *statistics_variable(Statistics_variable variable);
+
 // What the variables say about opening the database.
 varve_options options_from_variables();
 

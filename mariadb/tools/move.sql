@@ -28,11 +28,6 @@ WITH RECURSIVE
       FROM information_schema.statistics JOIN moving ON table_schema = s AND table_name = t
       WHERE @to = 'VARVE' AND index_type IN ('FULLTEXT', 'SPATIAL')
     UNION
-    SELECT s, t, 'is encrypted' FROM moving
-      WHERE @to = 'VARVE' AND (options REGEXP 'encrypted[^,]*yes' OR @from = 'InnoDB' AND options NOT REGEXP 'encrypted[^,]*no'
-        AND EXISTS (SELECT * FROM information_schema.global_variables
-          WHERE variable_name = 'INNODB_ENCRYPT_TABLES' AND variable_value <> 'OFF'))
-    UNION
     SELECT s, t, 'has a name that is too long for the engine: more than 240 bytes in the form that files have'
       FROM moving LEFT JOIN information_schema.partitions ON table_schema = s AND table_name = t
       WHERE @to = 'VARVE' AND GREATEST(LENGTH(CONVERT(s USING filename)), LENGTH(CONVERT(t USING filename))

@@ -80,6 +80,8 @@ typedef enum varve_code {
   VARVE_DISCARDED = 29,
   // A file that is to be imported has the rows of a table that is defined otherwise.
   VARVE_SCHEMA_MISMATCH = 30,
+  // There is no key for what is encrypted, or is to be, or it is another key.
+  VARVE_NO_KEY = 31,
 } varve_code;
 
 // What kind of values a column holds.
@@ -134,6 +136,17 @@ typedef enum varve_compression {
   // table has its pages as they are.
   VARVE_COMPRESSED_AS_BEFORE = 3,
 } varve_compression;
+
+// Whether the pages of a table's file are encrypted.
+typedef enum varve_encryption {
+  // As it is set for all tables.
+  VARVE_ENCRYPTED_DEFAULT = 0,
+  VARVE_ENCRYPTED = 1,
+  VARVE_NOT_ENCRYPTED = 2,
+  // For varve_rebuild_prepare: as it was before, with the same key. A new table has it as it is set for
+  // all.
+  VARVE_ENCRYPTED_AS_BEFORE = 3,
+} varve_encryption;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.
 typedef enum varve_verdict {
@@ -519,6 +532,10 @@ typedef struct varve_table_def {
   enum varve_compression compression;
   // Of Zstandard, 1 to 22; 0 where nothing depends on it.
   uint32_t compression_level;
+  // Whether they are encrypted. varve_redefinition_prepare does not look at it, nor at the key.
+  enum varve_encryption encryption;
+  // The number of the key; 0: key 1.
+  uint32_t encryption_key;
 } varve_table_def;
 
 // A table as the catalog has it.
@@ -696,6 +713,17 @@ typedef struct varve_history_options {
   uint64_t max_size_bytes;
 } varve_history_options;
 
+// How tablespaces are encrypted and decrypted in the background.
+typedef struct varve_rotation_options {
+  // So many tablespaces at a time, 255 at most; 0: none, and what there is stays as it is.
+  uint32_t threads;
+  // Pages are encrypted again when their key's version is more than so many behind the newest one; 0:
+  // never.
+  uint32_t key_age;
+  // How many pages are rewritten in a second: at least 1.
+  uint32_t iops;
+} varve_rotation_options;
+
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
 //
 // The functions are called from any thread, at the same time too, as long as the database is open.
@@ -783,6 +811,22 @@ typedef struct varve_options {
   bool read_only;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
   bool create_if_missing;
+  // Optional: what gives the keys of what is encrypted. All three may be used from any thread, several at
+  // a time. The newest version of a key, from 1 on; 0: there is no such key.
+  uint32_t (*newest_key_version)(void *context, uint32_t key);
+  // Puts the bytes of a version of a key, 16 to 64, into `out`, which has room for 64. Returns how many
+  // they are; 0: there is no such version.
+  uint32_t (*key)(void *context, uint32_t key, uint32_t version, uint8_t *out);
+  void *key_context;
+  // Encrypt the pages of tables that don't say anything else, and those of undo and of the system
+  // tablespace. Takes a key 1.
+  bool encrypt_tables;
+  // Encrypt the redo log. Takes a key 1.
+  bool encrypt_log;
+  // Encrypt temporary tables.
+  bool encrypt_temporary_tables;
+  // How tablespaces become encrypted, or not, that are not as they are to be.
+  struct varve_rotation_options rotation;
   // Optional; without it there are only Varve's own collations.
   bool (*find_collation)(void *context, uint32_t id, struct varve_collation *out);
   void *collation_context;
@@ -793,6 +837,26 @@ typedef struct varve_options {
 
 // Receives one text at a time.
 typedef void (*varve_text_fn)(void *context, const char *text);
+
+// How far the encryption of a tablespace is.
+typedef struct varve_space_encryption {
+  uint32_t space;
+  // Where its file is, relative to the data directory.
+  const char *path;
+  // Pages are written encrypted; some may not be, yet.
+  bool is_encrypted;
+  // The version of the key that all pages have at least; 0 if some are not encrypted.
+  uint32_t least_version;
+  // The newest version; 0 if the key is not there.
+  uint32_t newest_version;
+  uint32_t key;
+  // Whether pages are being rewritten, and if so the next one, and how many there are.
+  bool is_rotating;
+  uint32_t page;
+  uint32_t pages;
+} varve_space_encryption;
+
+typedef void (*varve_space_encryption_fn)(void *context, const struct varve_space_encryption *encryption);
 
 // Receives one foreign key at a time.
 typedef void (*varve_foreign_key_fn)(void *context, const struct varve_foreign_key *key);
@@ -1415,6 +1479,20 @@ bool varve_db_wait_for_purge(const struct varve_db *db, uint64_t at_most_ms);
 
 // Makes everything that is committed durable, whatever commits wait for.
 enum varve_code varve_db_flush_log(const struct varve_db *db);
+
+// Changes whether tables are encrypted that don't say anything else: new ones at once, others in the
+// background. VARVE_NO_KEY: there is no key 1, nothing was changed.
+enum varve_code varve_db_set_encrypt_tables(const struct varve_db *db, bool are_encrypted);
+
+// Whether varve_db_set_encrypt_tables finds the key that it takes. VARVE_NO_KEY: it does not.
+enum varve_code varve_db_can_encrypt_tables(const struct varve_db *db);
+
+// Changes how tablespaces are encrypted and decrypted in the background. VARVE_INVALID: values that can't
+// be, nothing was changed.
+enum varve_code varve_db_set_rotation(const struct varve_db *db, const struct varve_rotation_options *options);
+
+// Hands each tablespace to `each`, but for temporary ones. What it points to is gone when `each` returns.
+enum varve_code varve_db_encryption(const struct varve_db *db, varve_space_encryption_fn each, void *context);
 
 // What the calling thread's last failing call was about, in words. Valid until its next failing call.
 const char *varve_last_error(void);

@@ -15,6 +15,7 @@ use varve::{
 use crate::choice::{choice, chosen};
 use crate::collation::{Finder, c_text, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
+use crate::encryption::{Keys, varve_rotation_options};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, guard_without_database};
 use crate::flush::varve_flush_options;
@@ -201,6 +202,24 @@ pub struct varve_options {
     pub read_only: bool,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
     pub create_if_missing: bool,
+    /// Optional: what gives the keys of what is encrypted. All three may be used from any thread, several at
+    /// a time. The newest version of a key, from 1 on; 0: there is no such key.
+    pub newest_key_version: Option<unsafe extern "C" fn(context: *mut c_void, key: u32) -> u32>,
+    /// Puts the bytes of a version of a key, 16 to 64, into `out`, which has room for 64. Returns how many
+    /// they are; 0: there is no such version.
+    pub key: Option<
+        unsafe extern "C" fn(context: *mut c_void, key: u32, version: u32, out: *mut u8) -> u32,
+    >,
+    pub key_context: *mut c_void,
+    /// Encrypt the pages of tables that don't say anything else, and those of undo and of the system
+    /// tablespace. Takes a key 1.
+    pub encrypt_tables: bool,
+    /// Encrypt the redo log. Takes a key 1.
+    pub encrypt_log: bool,
+    /// Encrypt temporary tables.
+    pub encrypt_temporary_tables: bool,
+    /// How tablespaces become encrypted, or not, that are not as they are to be.
+    pub rotation: varve_rotation_options,
     /// Optional; without it there are only Varve's own collations.
     pub find_collation: Option<
         unsafe extern "C" fn(context: *mut c_void, id: u32, out: *mut varve_collation) -> bool,
@@ -269,6 +288,13 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         force_recovery: d.force_recovery,
         read_only: d.read_only,
         create_if_missing: d.create_if_missing,
+        newest_key_version: None,
+        key: None,
+        key_context: ptr::null_mut(),
+        encrypt_tables: d.encrypt_tables,
+        encrypt_log: d.encrypt_log,
+        encrypt_temporary_tables: d.encrypt_temporary_tables,
+        rotation: d.rotation.into(),
         find_collation: None,
         collation_context: ptr::null_mut(),
         log: None,
@@ -311,6 +337,10 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         force_recovery: o.force_recovery,
         read_only: o.read_only,
         create_if_missing: o.create_if_missing,
+        encrypt_tables: o.encrypt_tables,
+        encrypt_log: o.encrypt_log,
+        encrypt_temporary_tables: o.encrypt_temporary_tables,
+        rotation: o.rotation.into(),
         ..Options::default()
     };
     if !o.undo_directory.is_null() {
@@ -331,6 +361,9 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         out.logger = Some(Arc::new(move |level, message: &str| {
             logger.log(level, message)
         }));
+    }
+    if let (Some(newest), Some(key)) = (o.newest_key_version, o.key) {
+        out.encryption_keys = Some(Arc::new(Keys::new(newest, key, o.key_context)));
     }
     if let Some(find) = o.find_collation {
         let finder = Finder::new(find, o.collation_context);

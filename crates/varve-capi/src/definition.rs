@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use varve::{
-    CollationId, ColumnDef, ColumnType, Compression, CompressionAlgorithm, Error, IndexDef,
-    KeyPart, SystemTime, TableDef,
+    CollationId, ColumnDef, ColumnType, Compression, CompressionAlgorithm, Encryption,
+    EncryptionMode, Error, IndexDef, KeyPart, SystemTime, TableDef,
 };
 
 use crate::choice::{choice, chosen};
@@ -116,6 +116,7 @@ pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Re
         )
     };
     out.compression = compression(def, Some(table))?;
+    out.encryption = encryption(def, Some(table))?;
     let mut last = table.last_column_id();
     for (to, column) in out.columns.iter_mut().zip(columns) {
         let was = match column.was.is_null() {
@@ -174,6 +175,39 @@ pub enum varve_compression {
 choice!(
     varve_compression: VARVE_UNCOMPRESSED, VARVE_LZ4, VARVE_ZSTD, VARVE_COMPRESSED_AS_BEFORE,
 );
+
+/// Whether the pages of a table's file are encrypted.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_encryption {
+    /// As it is set for all tables.
+    VARVE_ENCRYPTED_DEFAULT = 0,
+    VARVE_ENCRYPTED = 1,
+    VARVE_NOT_ENCRYPTED = 2,
+    /// For varve_rebuild_prepare: as it was before, with the same key. A new table has it as it is set for
+    /// all.
+    VARVE_ENCRYPTED_AS_BEFORE = 3,
+}
+
+choice!(
+    varve_encryption: VARVE_ENCRYPTED_DEFAULT, VARVE_ENCRYPTED, VARVE_NOT_ENCRYPTED,
+        VARVE_ENCRYPTED_AS_BEFORE,
+);
+
+/// `before`: of the table that is there, if there is one.
+fn encryption(def: &varve_table_def, before: Option<&TableDef>) -> varve::Result<Encryption> {
+    use varve_encryption::*;
+    let mode = match chosen("the encryption of pages", def.encryption)? {
+        VARVE_ENCRYPTED_DEFAULT => EncryptionMode::Default,
+        VARVE_ENCRYPTED => EncryptionMode::On,
+        VARVE_NOT_ENCRYPTED => EncryptionMode::Off,
+        VARVE_ENCRYPTED_AS_BEFORE => {
+            return Ok(before.map_or(Encryption::default(), |before| before.encryption));
+        }
+    };
+    let key = def.encryption_key.max(Encryption::FIRST_KEY);
+    Ok(Encryption { mode, key })
+}
 
 /// `before`: of the table that is there, if there is one.
 fn compression(
@@ -237,6 +271,10 @@ pub struct varve_table_def {
     pub compression: MaybeUninit<varve_compression>,
     /// Of Zstandard, 1 to 22; 0 where nothing depends on it.
     pub compression_level: u32,
+    /// Whether they are encrypted. varve_redefinition_prepare does not look at it, nor at the key.
+    pub encryption: MaybeUninit<varve_encryption>,
+    /// The number of the key; 0: key 1.
+    pub encryption_key: u32,
 }
 
 fn column_type(c: &varve_column_def, name: &str) -> varve::Result<ColumnType> {
@@ -338,6 +376,7 @@ pub unsafe fn table_def(def: &varve_table_def) -> varve::Result<TableDef> {
         out.auto_increment = Some(def.auto_increment as usize);
     }
     out.compression = compression(def, None)?;
+    out.encryption = encryption(def, None)?;
     Ok(out)
 }
 
@@ -434,6 +473,12 @@ pub fn with_c_def(def: &TableDef, f: impl FnOnce(varve_table_def)) {
             Some(CompressionAlgorithm::Zstd) => varve_compression::VARVE_ZSTD,
         }),
         compression_level: def.compression.map_or(0, |c| c.level.into()),
+        encryption: MaybeUninit::new(match def.encryption.mode {
+            EncryptionMode::Default => varve_encryption::VARVE_ENCRYPTED_DEFAULT,
+            EncryptionMode::On => varve_encryption::VARVE_ENCRYPTED,
+            EncryptionMode::Off => varve_encryption::VARVE_NOT_ENCRYPTED,
+        }),
+        encryption_key: def.encryption.key,
     });
 }
 
@@ -465,6 +510,7 @@ mod tests {
             .unique("by_note", &["note"])
             .auto_increment("id")
             .compressed(Compression::zstd(7))
+            .encrypted(3)
             .foreign_key(
                 ForeignKey::new("of_customer", &["customer"], "shop/customers", &["name"])
                     .on_delete(ReferentialAction::SetNull)

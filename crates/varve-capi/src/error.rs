@@ -72,6 +72,8 @@ pub enum varve_code {
     VARVE_DISCARDED = 29,
     /// A file that is to be imported has the rows of a table that is defined otherwise.
     VARVE_SCHEMA_MISMATCH = 30,
+    /// There is no key for what is encrypted, or is to be, or it is another key.
+    VARVE_NO_KEY = 31,
 }
 
 use varve_code::*;
@@ -107,6 +109,7 @@ impl From<&Error> for varve_code {
             Error::NullValue { .. } => VARVE_NULL_VALUE,
             Error::TablespaceDiscarded { .. } => VARVE_DISCARDED,
             Error::SchemaMismatch { .. } => VARVE_SCHEMA_MISMATCH,
+            Error::NoKey { .. } => VARVE_NO_KEY,
         }
     }
 }

@@ -12,7 +12,7 @@
 //! - `load`: rows of a table that is being made.
 //! - `export`: files of tables on their way to other databases.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
-//! - `flush`, `history`, `pool_dump`: options that may change while a database is open.
+//! - `flush`, `history`, `pool_dump`, `encryption`: options that may change while a database is open.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
 //! - `progress`: how far calls that take long have come.
@@ -36,6 +36,7 @@ pub mod collation;
 pub mod cursor;
 pub mod database;
 pub mod definition;
+pub mod encryption;
 pub mod error;
 pub mod export;
 pub mod flush;

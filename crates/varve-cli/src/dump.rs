@@ -7,6 +7,7 @@ use varve::offline::{Salvaged, TableFile, recovered};
 use varve::{Error, TableDef};
 
 use crate::Outcome;
+use crate::keys::KeyArgs;
 use crate::text::Format;
 
 /// What is to be printed of what.
@@ -28,16 +29,19 @@ pub struct Args {
     /// With the definition of another file, of the same table or one that was made like it
     #[arg(long, value_name = "FILE.vdt")]
     like: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 impl Args {
     fn open(&self) -> Result<TableFile, Error> {
+        let keys = self.keys.read()?;
         let mut file = match &self.table {
-            Some(table) => recovered(&self.from, table)?,
-            None => TableFile::open(&self.from)?,
+            Some(table) => recovered(&self.from, table, keys.clone())?,
+            None => TableFile::open(&self.from, keys.clone())?,
         };
         if let Some(like) = &self.like {
-            file.take_definition(&TableFile::open(like)?);
+            file.take_definition(&TableFile::open(like, keys)?);
         }
         Ok(file)
     }

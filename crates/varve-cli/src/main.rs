@@ -5,6 +5,7 @@
 mod check;
 mod demo;
 mod dump;
+mod keys;
 mod serve;
 mod text;
 mod top;
@@ -37,6 +38,8 @@ enum Command {
     Check {
         /// The database's directory
         dir: PathBuf,
+        #[command(flatten)]
+        keys: keys::KeyArgs,
     },
     /// Prints the rows of a table that can be read, as CSV; changes nothing
     Dump(dump::Args),
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
-        Command::Check { dir } => check::run(&dir),
+        Command::Check { dir, keys } => check::run(&dir, &keys),
         Command::Dump(args) => dump::run(&args),
     };
     match done {

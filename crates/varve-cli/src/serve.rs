@@ -12,6 +12,7 @@ use varve_memcached::{Memcached, MemcachedOptions, TlsFiles};
 use varve_monitor::{Monitor, MonitorOptions};
 
 use crate::Outcome;
+use crate::keys::KeyArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -72,6 +73,11 @@ pub struct Args {
     /// Where the monitor listens; without, there is none
     #[arg(long)]
     monitor: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Encrypts what is written from now on, in all files
+    #[arg(long, requires = "keys")]
+    encrypt: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -98,6 +104,10 @@ pub fn run(args: &Args) -> Result<Outcome, String> {
     let options = Options {
         buffer_pool_bytes: args.buffer_pool << 20,
         flush_log_at_trx_commit: args.durability.into(),
+        encryption_keys: args.keys.read().map_err(failed)?,
+        encrypt_tables: args.encrypt,
+        encrypt_log: args.encrypt,
+        encrypt_temporary_tables: args.encrypt,
         ..Options::default()
     };
     let db = Database::open(&args.dir, options).map_err(failed)?;

@@ -41,7 +41,8 @@ fn made() -> &'static Made {
         let control = ControlFile::open(&disk, dir, &mut |_| ()).expect("whole");
         let control = control.control();
         let (uuid, first) = (control.uuid, control.checkpoint);
-        let mut reader = RedoReader::open(&disk, dir, &uuid, first).expect("whole");
+        let mut reader =
+            RedoReader::open(&disk, dir, &uuid, first, &Default::default()).expect("whole");
         let mut builder = IndexBuilder::new();
         while let Some(frame) = reader.next().expect("whole") {
             builder.add(&frame).expect("whole");

@@ -9,10 +9,13 @@
 //!
 //! Input: a page, then page operations as the redo log has them.
 
+use std::sync::Arc;
+
 use varve::internals::catalog::OverflowPage;
+use varve::internals::encryption::Cipher;
 use varve::internals::page::{
-    Compression, Compressor, InnerImage, PAGE_HEADER, PageOp, PageType, SlottedRef, load, page_id,
-    page_type, seal, seal_compressed, validate, validate_keys, verify,
+    Compression, Compressor, InnerImage, PAGE_HEADER, PageOp, PageType, Sealing, SlottedRef, load,
+    load_with, page_id, page_type, seal, seal_with, validate, validate_keys, verify,
 };
 use varve::internals::undo::LogHeader;
 use varve_sim::sample::PAGE;
@@ -49,27 +52,37 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// PG-6, of a page that says that it is compressed, with a right checksum, and of one that is compressed
+/// PG-6, of a page that says that it is compressed or encrypted, with a right checksum, and of one that is
 /// here.
 fn stored(page: &[u8]) {
     let id = page_id(page);
     // Smaller pages are stored as they are.
-    let page = &[page, page].concat()[..];
-    let mut nonsense = page.to_vec();
+    let mut page = [page, page].concat();
+    let mut nonsense = page.clone();
     let len = u32::from_le_bytes(nonsense[24..28].try_into().expect("4 bytes")) as usize;
     let crc = crc32c::crc32c(&nonsense[4..len.clamp(PAGE_HEADER, page.len())]);
     nonsense[..4].copy_from_slice(&crc.to_le_bytes());
-    let _ = load(&mut nonsense, id);
+    let cipher = Arc::new(Cipher::derive(&[1; 16], &[], &[], 1));
+    let cipher_of = &mut |_| Ok(cipher.clone());
+    let _ = load_with(&mut nonsense, id, cipher_of);
+    // What a page in memory has there.
+    page[14..16].fill(0);
+    page[28..PAGE_HEADER].fill(0);
     let mut compressor = Compressor::default();
-    for with in [Compression::LZ4, Compression::zstd(1)] {
-        let (mut whole, mut compressed) = (page.to_vec(), page.to_vec());
-        seal(&mut whole);
-        seal_compressed(&mut compressed, with, &mut compressor);
-        let loaded = [load(&mut whole, id), load(&mut compressed, id)].map(|loaded| loaded.is_ok());
-        assert!(
-            loaded[0] == loaded[1] && whole[4..] == compressed[4..],
-            "PG-6"
-        );
+    for with in [None, Some(Compression::LZ4), Some(Compression::zstd(1))] {
+        for cipher in [None, Some(&*cipher)] {
+            let (mut whole, mut stored) = (page.clone(), page.clone());
+            seal(&mut whole);
+            let compression = with.map(|with| (with, &mut compressor));
+            let sealing = Sealing {
+                compression,
+                cipher,
+            };
+            seal_with(&mut stored, id, sealing);
+            let loaded = load(&mut whole, id).is_ok();
+            let is_same = loaded == load_with(&mut stored, id, cipher_of).is_ok();
+            assert!(is_same && (!loaded || whole[4..] == stored[4..]), "PG-6");
+        }
     }
 }
 

@@ -128,7 +128,8 @@ fn log() -> &'static Log {
             .expect("whole")
             .control();
         let (dir, uuid, from) = (Path::new(DIR), &control.uuid, control.checkpoint);
-        let mut reader = RedoReader::open(&disk, dir, uuid, from).expect("whole");
+        let mut reader =
+            RedoReader::open(&disk, dir, uuid, from, &Default::default()).expect("whole");
         let (mut frames, mut bodies) = (Vec::new(), Vec::new());
         while let Some(frame) = reader.next().expect("whole") {
             let (start, end) = (frame.start.0, frame.end.0);
@@ -184,6 +185,7 @@ fn read_files(input: &mut Input<'_>) {
         // Behind a clean shutdown one reading looks for no marks.
         clean_shutdown: false,
         files_match: false,
+        encrypted: false,
         ..log.control
     };
     // Hardly any memory, so that what the log says goes to a file.
@@ -197,11 +199,20 @@ fn read_files(input: &mut Input<'_>) {
     };
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let queue = Arc::new(IoQueue::one_by_one());
-    let Ok((found, _)) = scan(&shared, Path::new(DIR), &control, settings, &queue) else {
+    let found = scan(
+        &shared,
+        Path::new(DIR),
+        &control,
+        settings,
+        &queue,
+        &Default::default(),
+    );
+    let Ok((found, _)) = found else {
         return;
     };
     let uuid = &control.uuid;
-    let mut reader = RedoReader::open(&disk, Path::new(DIR), uuid, Lsn(from)).expect("scanned");
+    let mut reader = RedoReader::open(&disk, Path::new(DIR), uuid, Lsn(from), &Default::default())
+        .expect("scanned");
     let mut frames = 0;
     while let Some(frame) = reader.next().expect("scanned") {
         assert!(frame.start < frame.end && frame.end <= found.end);

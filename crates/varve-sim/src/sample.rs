@@ -9,8 +9,8 @@ use std::time::Duration;
 use varve::internals::io::{Disk, OpenMode};
 use varve::internals::page::seal;
 use varve::{
-    CollationId, ColumnDef, ColumnType, Database, Isolation, LockMode, Options, Result, Table,
-    TableDef, Transaction, Value,
+    CollationId, ColumnDef, ColumnType, Database, EncryptionKeys, Isolation, LockMode, Options,
+    Result, Table, TableDef, Transaction, Value,
 };
 
 use crate::SimDisk;
@@ -20,6 +20,22 @@ pub const DIR: &str = "/db";
 
 /// Rows that a scan can't have, whatever is wrong with the pages.
 const TOO_MANY: i64 = 500_000;
+
+/// Keys 1 to 99, each in so many versions.
+pub struct Keys(pub u32);
+
+impl EncryptionKeys for Keys {
+    fn newest_version(&self, key: u32) -> Option<u32> {
+        (1..100).contains(&key).then_some(self.0)
+    }
+
+    fn key(&self, key: u32, version: u32) -> Option<Vec<u8>> {
+        let is_there = self
+            .newest_version(key)
+            .is_some_and(|newest| version <= newest);
+        is_there.then(|| vec![key as u8 ^ (version * 100) as u8; 16 + 8 * (key % 3) as usize])
+    }
+}
 
 pub fn options() -> Options {
     Options {

@@ -10,5 +10,6 @@ macro_rules! open {
 }
 
 open! {
-    base btree buffer catalog ddl flush io lock mtr page purge recovery redo row space stats table txn undo
+    base btree buffer catalog ddl encryption flush io lock mtr page purge recovery redo row space stats table
+    txn undo
 }

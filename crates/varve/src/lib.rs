@@ -75,6 +75,7 @@ mod buffer;
 mod catalog;
 mod db;
 mod ddl;
+mod encryption;
 mod flush;
 mod history;
 #[cfg(feature = "internals")]
@@ -104,10 +105,11 @@ pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, System
 pub use db::{
     Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView, Options,
     PoolDumpOptions, PoolDumpStatus, PreparedRedefinition, PurgeStanding, RedefinitionWaits,
-    Reference, ReferencedParent, Row, Rows, Standing, StoreRoom, Table, TableExport,
-    TransactionInfo, TransactionState, UndoTablespace, ViewInfo,
+    Reference, ReferencedParent, RotationOptions, RotationProgress, Row, Rows, Standing, StoreRoom,
+    Table, TableExport, TransactionInfo, TransactionState, UndoTablespace, ViewInfo,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
+pub use encryption::{Encryption, EncryptionKeys, EncryptionMode, KeyFile};
 pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use lock::SessionText;
@@ -117,6 +119,7 @@ pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,
     KeyField, KeyPart, Letters, MAX_KEY_BYTES, MOST_FORMS, Pad, RowRef, Value, Weigh,
 };
+pub use space::{SpaceEncryption, Stage as EncryptionStage};
 pub use stats::{NullsInKeys, Statistic, TableStatistics};
 pub use table::{
     CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked, PeekedEntry,

@@ -129,7 +129,7 @@ fn columns_are_added_and_moved() {
     drop((now, table));
     db.close().unwrap();
     // The file alone tells all of it.
-    let file = varve::offline::TableFile::open(dir.path().join("a/t.vdt")).unwrap();
+    let file = varve::offline::TableFile::open(dir.path().join("a/t.vdt"), None).unwrap();
     let mut rows = 0;
     let summary = file.salvage(&mut |found| {
         rows += i64::from(matches!(

@@ -155,7 +155,7 @@ fn a_table_stays_in_its_directory() {
     db.close().unwrap();
     let mut damages = Vec::new();
     let tell = &mut |finding: &offline::Finding| damages.push(finding.to_string());
-    let summary = offline::check(place.data(), tell).unwrap();
+    let summary = offline::check(place.data(), None, tell).unwrap();
     assert_eq!((summary.damages, summary.tables), (0, 2), "{damages:?}");
     let dumped = table_file_on(&RealDisk, &place.link("b/u")).unwrap();
     assert_eq!(dumped.definition().unwrap().name, "b/u");
@@ -323,7 +323,7 @@ fn a_check_without_the_disk() {
     place.unmount();
     let mut said = String::new();
     let tell = &mut |finding: &offline::Finding| said += &finding.to_string();
-    let summary = offline::check(place.data(), tell).unwrap();
+    let summary = offline::check(place.data(), None, tell).unwrap();
     assert_eq!(summary.damages, 1, "{said}");
     assert!(said.contains(target.to_str().unwrap()), "{said}");
     let why = table_file_on(&RealDisk, &place.link("a/t")).map(drop);

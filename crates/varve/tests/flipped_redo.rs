@@ -83,7 +83,13 @@ struct Log {
 
 /// From `from` on, where a frame begins.
 fn read_log(disk: &SimDisk, control: &Control, from: Lsn) -> Result<Vec<(Lsn, Lsn, Vec<u8>)>> {
-    let mut reader = RedoReader::open(disk, Path::new(DIR), &control.uuid, from)?;
+    let mut reader = RedoReader::open(
+        disk,
+        Path::new(DIR),
+        &control.uuid,
+        from,
+        &Default::default(),
+    )?;
     let mut frames = Vec::new();
     while let Some(frame) = reader.next()? {
         frames.push((frame.start, frame.end, frame.body.to_vec()));

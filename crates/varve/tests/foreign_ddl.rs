@@ -525,7 +525,7 @@ fn ddl_of_tables_and_schemas_with_foreign_keys() {
     check(&f.db);
     f.db.close().unwrap();
     drop((f.parents, f.children));
-    varve::offline::check(f.dir.path(), &mut |finding| panic!("{finding:?}")).unwrap();
+    varve::offline::check(f.dir.path(), None, &mut |finding| panic!("{finding:?}")).unwrap();
     let db = Database::open(f.dir.path(), small::options()).unwrap();
     check(&db);
     db.rename_table("a/elders", "a/parents").unwrap();

@@ -300,7 +300,10 @@ fn without_checks_everything_goes() {
     f.db.close().unwrap();
     drop((f.parents, f.children));
     let mut told = Vec::new();
-    varve::offline::check(f.dir.path(), &mut |finding| told.push(finding.to_string())).unwrap();
+    varve::offline::check(f.dir.path(), None, &mut |finding| {
+        told.push(finding.to_string())
+    })
+    .unwrap();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
         told[0].contains("2 row(s) have no parent in table a/parents"),

@@ -14,16 +14,17 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use varve::internals::io::{Disk, OpenMode};
 use varve::internals::redo::{FORMAT_VERSION, OLDEST_VERSION};
-use varve::offline::{Grade, check_on};
+use varve::offline::{Finding, Grade, check_with_keys};
 use varve::{
-    CollationId, ColumnType, Compression, Cursor, Database, Error, Isolation, KeyMatch, LockMode,
-    Options, Result, Table, TableDef, Transaction, Value, Xid,
+    CollationId, ColumnType, Compression, Cursor, Database, Encryption, EncryptionKeys,
+    EncryptionMode, Error, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
+    Transaction, Value, Xid,
 };
 use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 9] = [4, 5, 6, 7, 8, 9, 10, 11, 12];
+const VERSIONS: [u32; 10] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,6 +34,8 @@ fn open(disk: &SimDisk) -> Result<Database> {
         redo_capacity_bytes: 2 << 20,
         undo_tablespaces: 1,
         lock_wait_timeout: Duration::from_millis(20),
+        encryption_keys: Some(Arc::new(sample::Keys(1))),
+        encrypt_log: true,
         ..sample::options()
     };
     Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
@@ -358,6 +361,15 @@ fn make_compressed(db: &Database) {
     trx.commit().unwrap();
 }
 
+/// A table whose pages are encrypted.
+fn make_encrypted(db: &Database) {
+    let encrypted = definition("b/encrypted").encrypted(2);
+    let table = db.create_table(&encrypted).unwrap();
+    let mut trx = begin(db);
+    (0..40).for_each(|id| insert(&mut trx, &table, id, id * 5));
+    trx.commit().unwrap();
+}
+
 /// Leaves `closed`.
 fn fill(disk: &SimDisk) {
     let db = open(disk).unwrap();
@@ -372,6 +384,7 @@ fn fill(disk: &SimDisk) {
     make_segmented(&db);
     make_frozen(&db);
     make_compressed(&db);
+    make_encrypted(&db);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -523,12 +536,14 @@ fn rows(db: &Database, name: &str) -> Vec<(i64, i64)> {
 /// Returns whether there is redo to apply.
 fn check_offline(disk: &SimDisk, of: &str) -> bool {
     let mut damage = Vec::new();
-    let summary = check_on(Arc::new(disk.clone()), Path::new(DIR), &mut |finding| {
+    let tell = &mut |finding: &Finding| {
         if finding.grade == Grade::Damage {
             damage.push(finding.to_string());
         }
-    })
-    .unwrap();
+    };
+    let keys: Option<Arc<dyn EncryptionKeys>> = Some(Arc::new(sample::Keys(1)));
+    let disk = Arc::new(disk.clone());
+    let summary = check_with_keys(disk, Path::new(DIR), keys, tell).unwrap();
     assert_eq!(damage, [""; 0], "{of}");
     summary.recovery_owed
 }
@@ -560,7 +575,9 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     let segments = (version >= 10).then_some("b/segments");
     let frozen = (version >= 11).then_some("b/frozen");
     let compressed = (version >= 12).then_some("b/compressed");
+    let encrypted = (version >= 13).then_some("b/encrypted");
     let others = (compressed.into_iter().chain(counted))
+        .chain(encrypted)
         .chain(frozen)
         .chain(late)
         .chain(loaded)
@@ -590,6 +607,13 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
         assert_eq!(checked_rows(&db, compressed), rows, "{of}");
         let def = db.table(compressed).unwrap().def().clone();
         assert_eq!(def.compression, Some(Compression::zstd(3)), "{of}");
+    }
+    if let Some(encrypted) = encrypted {
+        let rows: Vec<_> = (0..40).map(|id| (id, id * 5)).collect();
+        assert_eq!(checked_rows(&db, encrypted), rows, "{of}");
+        let encryption = db.table(encrypted).unwrap().def().encryption;
+        let mode = EncryptionMode::On;
+        assert_eq!(encryption, Encryption { mode, key: 2 }, "{of}");
     }
     if let Some(loaded) = loaded {
         assert_eq!(checked_rows(&db, loaded), [], "{of}: LOAD-6");
@@ -735,7 +759,7 @@ fn other_versions_are_refused_by_name() {
         copy[508..].copy_from_slice(&crc.to_le_bytes());
         file.write_at(&copy, 4096).unwrap();
         let opened = open(&disk).map(drop).unwrap_err();
-        let checked = check_on(Arc::new(disk.clone()), Path::new(DIR), &mut |_| ());
+        let checked = check_with_keys(Arc::new(disk.clone()), Path::new(DIR), None, &mut |_| ());
         for error in [opened, checked.map(drop).unwrap_err()] {
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
             let text = error.to_string();

@@ -304,7 +304,7 @@ fn a_discarded_table_waits_for_its_file() {
             false => db.crash(),
         }
         let mut damages = Vec::new();
-        let found = check(dir.path(), &mut |finding| {
+        let found = check(dir.path(), None, &mut |finding| {
             if finding.grade == Grade::Damage {
                 damages.push(format!("{finding:?}"));
             }

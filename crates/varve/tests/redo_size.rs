@@ -141,7 +141,8 @@ fn find(trx: &mut Transaction, cursor: &mut Cursor, id: i32) {
 fn logged(disk: &SimDisk, begin: Lsn, end: Lsn) -> BTreeMap<String, (u32, u64)> {
     let dir = Path::new("/db");
     let control = ControlFile::open(disk, dir, &mut |_| ()).unwrap().control();
-    let mut reader = RedoReader::open(disk, dir, &control.uuid, begin).unwrap();
+    let mut reader =
+        RedoReader::open(disk, dir, &control.uuid, begin, &Default::default()).unwrap();
     let mut found = BTreeMap::<String, (u32, u64)>::new();
     let mut add = |name: &str, bytes: usize| {
         let of_it = found.entry(name.into()).or_default();

@@ -421,7 +421,7 @@ fn unknown_collations_are_no_damage() {
     drop(table);
     db.close().unwrap();
     let mut damage = Vec::new();
-    varve::offline::check(dir.path(), &mut |finding| {
+    varve::offline::check(dir.path(), None, &mut |finding| {
         if finding.grade == varve::offline::Grade::Damage {
             damage.push(finding.to_string());
         }

@@ -104,7 +104,7 @@ fn check(db: &Database, n: i64) {
 }
 
 fn is_sound(dir: &Path) {
-    let found = varve::offline::check(dir, &mut |finding| println!("{finding}")).unwrap();
+    let found = varve::offline::check(dir, None, &mut |finding| println!("{finding}")).unwrap();
     assert_eq!((found.damages, found.rows), (0, 100));
 }
 

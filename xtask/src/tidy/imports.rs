@@ -10,9 +10,29 @@ use super::{Findings, Source};
 /// `mtr`, the mini-transactions, stands apart from `redo`, the log: it writes through page guards of
 /// `buffer`, which itself needs the log to be durable before it writes a page. Definitions are rows of a
 /// system table, so `ddl` stands above `table`.
-const LAYERS: [&str; 21] = [
-    "offline", "db", "recovery", "ddl", "purge", "table", "stats", "flush", "txn", "history",
-    "lock", "undo", "catalog", "row", "btree", "space", "mtr", "buffer", "redo", "page", "io",
+const LAYERS: [&str; 22] = [
+    "offline",
+    "db",
+    "recovery",
+    "ddl",
+    "purge",
+    "table",
+    "stats",
+    "flush",
+    "txn",
+    "history",
+    "lock",
+    "undo",
+    "catalog",
+    "row",
+    "btree",
+    "space",
+    "mtr",
+    "buffer",
+    "redo",
+    "page",
+    "encryption",
+    "io",
 ];
 /// The bottom: it imports none of the others, and everybody imports it.
 const BASE: &str = "base";

@@ -172,6 +172,8 @@ impl Definition {
             ]),
             compression: choose(input),
             compression_level: input.of(&[0, 1, 3, 22, 23, u32::MAX]),
+            encryption: choose(input),
+            encryption_key: input.of(&[0, 1, 2, u32::MAX]),
         }
     }
 }

@@ -222,6 +222,8 @@ impl Session<'_, '_> {
             data_directory: null(),
             compression: MaybeUninit::new(varve_compression::VARVE_LZ4),
             compression_level: 0,
+            encryption: MaybeUninit::new(varve_encryption::VARVE_ENCRYPTED_DEFAULT),
+            encryption_key: 1,
         };
         // SAFETY: as for `run`.
         unsafe {

@@ -88,6 +88,8 @@ pub enum Error {
     TablespaceDiscarded { table: String },
     /// A file that is to be imported has the rows of a table that is defined otherwise: the first difference.
     SchemaMismatch { what: String },
+    /// There is no key for what is encrypted, or is to be; or it is another key than that of what was read.
+    NoKey { what: String },
 }
 
 /// Which foreign key refused a change.
@@ -158,11 +160,16 @@ impl Error {
         }
     }
 
-    /// Damage of a page: names the file that it was read from, too. Other errors stay what they are.
+    /// Damage of a page, or that it can't be decrypted: names the file that it was read from, too. Other
+    /// errors stay what they are.
     pub fn in_file(mut self, file: &str) -> Error {
-        if let Error::Corrupt { found, .. } = &mut self {
-            found.push_str(" in ");
-            found.push_str(file);
+        match &mut self {
+            Error::Corrupt { found, .. } => {
+                found.push_str(" in ");
+                found.push_str(file);
+            }
+            Error::NoKey { what } => *what = format!("{file}: {what}"),
+            _ => {}
         }
         self
     }
@@ -315,6 +322,7 @@ impl fmt::Display for Error {
                 "the tablespace of table {table} was discarded: import one, or drop the table"
             ),
             Error::SchemaMismatch { what } => write!(f, "the file is another table's: {what}"),
+            Error::NoKey { what } => write!(f, "no encryption key: {what}"),
         }
     }
 }

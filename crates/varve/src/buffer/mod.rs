@@ -95,7 +95,7 @@ pub use stats::{LatchClass, PoolStats};
 use crate::base::sync::yield_now;
 use crate::base::{DISK_THREADS, Durations, Error, PageId, Result, SpaceId};
 use crate::io::{DiskFile, Transfer};
-use crate::page::{self, InnerImage, PageHint, PageType};
+use crate::page::{self, InnerImage, PageHint, PageType, Stored};
 use arena::{Arena, Frames, most_bytes};
 use dirty::DirtyQueue;
 use frame::Frame;
@@ -126,6 +126,10 @@ pub trait PageStore: Send + Sync {
     fn seal(&self, _page: PageId, copy: &mut [u8]) -> Result<()> {
         page::seal(copy);
         Ok(())
+    }
+    /// Makes the page of what was read.
+    fn load(&self, page: PageId, bytes: &mut [u8]) -> Result<Stored> {
+        page::load(bytes, page)
     }
     /// The page could not be stored for want of space a moment ago.
     fn was_refused(&self, _page: PageId) -> bool {
@@ -715,17 +719,20 @@ impl BufferPool {
     /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called
     /// by the thread that loads it, or by a thread of the store's queue (prefetch.rs).
     fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
-        match page::load(bytes, id) {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.counters.expanded.fetch_add(1, Relaxed);
+        match self.store.load(id, bytes) {
+            Ok(stored) => {
+                if stored.compressed {
+                    self.counters.expanded.fetch_add(1, Relaxed);
+                }
                 Ok(())
             }
-            Err(damage) => {
-                self.counters.damaged.fetch_add(1, Relaxed);
+            Err(why) => {
+                if matches!(why, Error::Corrupt { .. }) {
+                    self.counters.damaged.fetch_add(1, Relaxed);
+                }
                 Err(match self.store.file_name(id.space) {
-                    Some(file) => damage.in_file(&file),
-                    None => damage,
+                    Some(file) => why.in_file(&file),
+                    None => why,
                 })
             }
         }

@@ -16,6 +16,7 @@
 //!   panicking. Definitions from disk are validated like those of callers.
 
 use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId, TrxId, fnv1a};
+use crate::encryption::{Encryption, EncryptionMode};
 use crate::page::Compression;
 use crate::row::{
     Collations, ColumnDef, ColumnType, DatumBuf, GoneColumn, KeyCodec, KeyPart, RowFormat, Value,
@@ -76,6 +77,7 @@ pub struct TableDef {
     pub system_time: Option<SystemTime>,
     /// How the pages of its file are stored.
     pub compression: Option<Compression>,
+    pub encryption: Encryption,
     /// Kept for the caller, unread.
     pub comment: Vec<u8>,
     /// The table has no file: it waits for one to be imported (IMPORT-1).
@@ -122,6 +124,7 @@ impl TableDef {
             computed: Vec::new(),
             system_time: None,
             compression: None,
+            encryption: Encryption::default(),
             comment: Vec::new(),
             discarded: false,
             defect: None,
@@ -180,6 +183,14 @@ impl TableDef {
     /// KiB. A temporary table's are not.
     pub fn compressed(mut self, compression: Compression) -> TableDef {
         self.compression = Some(compression);
+        self
+    }
+
+    /// Has the pages of its file encrypted with this key, whatever is set for all tables. Needs
+    /// [`Options::encryption_keys`](crate::Options::encryption_keys).
+    pub fn encrypted(mut self, key: u32) -> TableDef {
+        let mode = EncryptionMode::On;
+        self.encryption = Encryption { mode, key };
         self
     }
 

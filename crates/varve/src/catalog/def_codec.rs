@@ -10,14 +10,17 @@
 use std::ops::Range;
 
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId, TrxId};
+use crate::encryption::Encryption;
 use crate::page::Compression;
 use crate::row::{CollationId, ColumnDef, ColumnType, GoneColumn, KeyPart};
 
 use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has compressed pages. A definition is written in the first one that has all of it, which
+/// The encoding that has encrypted pages. A definition is written in the first one that has all of it, which
 /// older versions may read.
-const VERSION: u16 = WITH_COMPRESSION;
+const VERSION: u16 = WITH_ENCRYPTION;
+const WITH_ENCRYPTION: u16 = 9;
+/// Compressed pages.
 const WITH_COMPRESSION: u16 = 8;
 /// Parts of keys in segments.
 const WITH_SEGMENTS: u16 = 7;
@@ -45,6 +48,8 @@ const INDEX_UNIQUE: u8 = 1;
 const PART_DESCENDING: u8 = 1;
 const PART_PREFIX: u8 = 2;
 const PART_SEGMENTED: u8 = 4;
+/// From `WITH_ENCRYPTION` on.
+const UNCOMPRESSED: [u8; 2] = [0; 2];
 
 /// Where the two ids are, behind the version.
 const IDS: Range<usize> = 2..14;
@@ -60,6 +65,7 @@ impl TableDef {
         let is_young = |index: &IndexDef| index.created_by != TrxId(0);
         let takes_null_later = |column: &ColumnDef| column.nullable_since > 1;
         let version = match (self.computed.is_empty(), &self.system_time) {
+            _ if self.encryption != Encryption::default() => WITH_ENCRYPTION,
             _ if self.compression.is_some() => WITH_COMPRESSION,
             _ if self.all_indexes().any(IndexDef::is_segmented) => WITH_SEGMENTS,
             _ if self.discarded => WITH_DISCARDED,
@@ -118,8 +124,12 @@ impl TableDef {
         if version >= WITH_DISCARDED {
             put(out, [u8::from(self.discarded)]);
         }
-        if let Some(compression) = self.compression {
-            put(out, compression.to_bytes());
+        if version >= WITH_COMPRESSION {
+            let compression = self.compression.map_or(UNCOMPRESSED, Compression::to_bytes);
+            put(out, compression);
+        }
+        if version >= WITH_ENCRYPTION {
+            put(out, self.encryption.to_bytes());
         }
     }
 
@@ -189,8 +199,16 @@ impl TableDef {
             def.discarded = r.flags(1)? == 1;
         }
         if version >= WITH_COMPRESSION {
-            let known = Compression::from_bytes(r.array()?);
-            def.compression = Some(known.ok_or_else(|| damaged("a compression of pages"))?);
+            let bytes = r.array()?;
+            let may_be_none = version >= WITH_ENCRYPTION;
+            if !may_be_none || bytes != UNCOMPRESSED {
+                let known = Compression::from_bytes(bytes);
+                def.compression = Some(known.ok_or_else(|| damaged("a compression of pages"))?);
+            }
+        }
+        if version >= WITH_ENCRYPTION {
+            let known = Encryption::from_bytes(r.array()?);
+            def.encryption = known.ok_or_else(|| damaged("an encryption of pages"))?;
         }
         if !r.rest.is_empty() {
             return Err(damaged("bytes behind the end"));

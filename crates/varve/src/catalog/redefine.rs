@@ -67,7 +67,7 @@ impl TableDef {
         self.check_filled_alike(to)?;
         (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
         def.system_time.clone_from(&to.system_time);
-        def.compression = to.compression;
+        (def.compression, def.encryption) = (to.compression, to.encryption);
         def.primary.parts.clone_from(&to.primary.parts);
         def.indexes.clone_from(&to.indexes);
         def.foreign_keys.clear();

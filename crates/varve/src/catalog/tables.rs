@@ -238,6 +238,9 @@ pub struct BrokenTable {
 #[derive(Default)]
 pub struct Tables {
     maps: RwLock<Maps>,
+    /// Tables in which a transaction was not rolled back, as they could not be used: nobody uses them before
+    /// the next start, which tries again.
+    owed: Mutex<HashSet<TableId>>,
     ddl: Mutex<()>,
     /// DDL has to wait for recovery.
     is_held_back: Mutex<bool>,
@@ -412,6 +415,17 @@ impl Tables {
             return Ok(found);
         }
         Ok(match source.open(name)? {
+            Opened::Table(table) if self.is_owed(table.id()) => {
+                let what = "it was not there when changes had to be rolled back; start again";
+                let why = Error::NoKey { what: what.into() };
+                let def = Some(table.def.clone());
+                let broken = BrokenTable {
+                    why: why.clone(),
+                    def,
+                };
+                self.add_broken(name.to_string(), broken);
+                Found::Broken(why)
+            }
             Opened::Table(table) => {
                 self.set_children(&table)?;
                 Found::Table(self.install(*table))
@@ -455,13 +469,43 @@ impl Tables {
         Ok(())
     }
 
+    fn is_named_owed(&self, name: &str) -> bool {
+        let id = |broken: BrokenTable| Some(broken.def?.id);
+        self.broken(name)
+            .and_then(id)
+            .is_some_and(|id| self.is_owed(id))
+    }
+
+    /// Somebody has said so.
+    pub fn is_owed(&self, id: TableId) -> bool {
+        self.owed.lock().contains(&id)
+    }
+
+    /// A transaction's changes to this table can't be taken back. Says whether there is such a table: nobody
+    /// uses it any more then.
+    pub fn owe_undo(&self, id: TableId) -> Result<bool> {
+        let is_there = self.source()?.name_of(id)?.is_some();
+        if is_there {
+            self.owed.lock().insert(id);
+        }
+        Ok(is_there)
+    }
+
     /// The table of this name.
     ///
     /// # Errors
     ///
     /// `NotFound`; why it can't be used; what keeps it from being opened now.
     pub fn get(&self, name: &str) -> Result<Arc<OpenTable>> {
-        match self.look_up(name)? {
+        let mut found = self.look_up(name)?;
+        if let Found::Broken(Error::NoKey { .. }) = found
+            && !self.is_named_owed(name)
+        {
+            // The key may be there by now.
+            self.remove_broken(name);
+            found = self.look_up(name)?;
+        }
+        match found {
             Found::Table(table) => Ok(table),
             Found::Broken(why) => Err(why),
             Found::Vacant | Found::Absent => Err(Error::not_found(format!("table {name}"))),
@@ -473,6 +517,8 @@ impl Tables {
         Ok(match self.look_up(name)? {
             Found::Table(table) => End::Open(table),
             Found::Vacant => End::Vacant,
+            // It has its rows.
+            Found::Broken(why @ Error::NoKey { .. }) => return Err(why),
             Found::Broken(_) | Found::Absent => End::Nobody,
         })
     }
@@ -577,12 +623,6 @@ impl Tables {
 
     pub fn remove_broken(&self, name: &str) {
         self.change().broken.remove(name);
-    }
-
-    /// The table was found not to be usable.
-    pub fn is_broken(&self, id: TableId) -> bool {
-        let is = |b: &BrokenTable| b.def.as_ref().is_none_or(|def| def.id == id);
-        self.maps.read().broken.values().any(is)
     }
 
     /// The name of a table that can or can't be used, for messages.

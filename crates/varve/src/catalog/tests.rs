@@ -204,7 +204,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 9;
+    bytes[0] = 10;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })

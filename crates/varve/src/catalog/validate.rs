@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use crate::base::{Error, Result};
+use crate::encryption::Encryption;
 use crate::row::{
     ColumnDef, ColumnType, GoneColumn, KeyPart, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, MAX_ROW_BYTES,
 };
@@ -50,6 +51,9 @@ impl TableDef {
                 "compression of level {}, which is none",
                 compression.level
             ));
+        }
+        if self.encryption.key < Encryption::FIRST_KEY {
+            return Err("encryption keys have numbers from 1 on".into());
         }
         self.check_foreign_keys()?;
         self.check_derived()?;

@@ -8,6 +8,7 @@ use crate::base::{Error, Lsn, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId};
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
 use crate::ddl::{FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX};
+use crate::encryption::Encryption;
 use crate::io::{Disk, OpenMode};
 use crate::mtr::{Mtr, MtrEnv};
 use crate::redo::{CONTROL_FILE, Control, ControlFile, RedoLog};
@@ -57,6 +58,7 @@ pub(super) fn create(
         checkpoint: FIRST_LSN,
         clean_shutdown: false,
         files_match: false,
+        encrypted: options.encrypt_tables,
         id_limit: FIRST_TRX,
         next_space: undo_count + 1,
         next_table: FIRST_USER_ID,
@@ -71,6 +73,7 @@ pub(super) fn create(
         control.uuid,
         options.open_files as usize,
     );
+    let spaces = options.encrypting(spaces)?;
     let spaces = Arc::new(spaces.with_undo_dir(undo_dir.into()));
     let page_size = options.page_size as usize;
     let pool_settings = PoolSettings {
@@ -105,6 +108,7 @@ fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
         pages: INITIAL_PAGES,
         target: None,
         compression: None,
+        encryption: Encryption::default(),
     }
 }
 

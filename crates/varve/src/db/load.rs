@@ -281,6 +281,7 @@ impl Loader<'_> {
             spaces: self.spaces.clone(),
             collations: ddl.collations.clone(),
             only_looks: is_only_looked_at,
+            told_keys: Mutex::default(),
         }));
         Ok(ddl)
     }
@@ -300,6 +301,7 @@ impl Loader<'_> {
             disk: self.disk.clone(),
             removed: std::mem::take(&mut self.removed),
             passes_over_refusals: self.options.force_recovery >= FORCE_DAMAGE,
+            gives_up_keys: self.options.gives_up_keys(),
         };
         let map = self.map.as_deref();
         let left = match std::mem::replace(&mut self.tables, TableFiles::Match) {

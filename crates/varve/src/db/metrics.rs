@@ -13,7 +13,7 @@ use crate::history::Store;
 use crate::lock::LockStats;
 use crate::recovery::{IndexerCounters, Progress};
 use crate::redo::LogCounters;
-use crate::space::{CompressionCounters, OpenFiles, Spaces};
+use crate::space::{CompressionCounters, EncryptionCounts, OpenFiles, Spaces};
 use crate::txn::Core;
 
 /// How a metric is to be read.
@@ -50,6 +50,7 @@ pub fn collect(
         core,
         files: spaces.files(),
         compression: spaces.compression(),
+        encryption: spaces.encryption(),
         flushed,
         recovery,
         indexer,
@@ -73,6 +74,7 @@ struct Sources<'a> {
     core: &'a Core,
     files: &'a OpenFiles,
     compression: &'a CompressionCounters,
+    encryption: EncryptionCounts,
     flushed: &'a FlushCounters,
     recovery: Progress,
     indexer: Option<&'a IndexerCounters>,
@@ -345,6 +347,10 @@ metrics! { |s|
         Counter compress_page_compressed_trim_op as num_page_compressed_trim_op = now(&s.compression.punched),
             "How often what is left of a page's place was given back to the file system";
         Counter compress_saved as page_compression_saved = now(&s.compression.saved_bytes), "Bytes that need not be written of compressed pages";
+    }
+    "encryption" {
+        Counter encryption_pages_encrypted as num_pages_encrypted = s.encryption.encrypted, "Pages written encrypted";
+        Counter encryption_pages_decrypted as num_pages_decrypted = s.encryption.decrypted, "Pages read that were encrypted";
     }
     "recovery" {
         Value recovery_redo_bytes = s.recovery.redo_bytes, "Bytes of redo that the last start has found";

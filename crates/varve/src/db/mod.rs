@@ -15,6 +15,7 @@ mod pool_dump;
 mod pool_warmth;
 mod redefine;
 mod report;
+mod rotation;
 mod settings;
 mod standing;
 mod statistics;
@@ -35,6 +36,7 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
+use crate::encryption::EncryptionKeys;
 use crate::flush::{FlushCounters, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
 use crate::lock::SessionText;
@@ -57,6 +59,8 @@ pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
 pub use redefine::{PreparedRedefinition, RedefinitionWaits};
+use rotation::Rotation;
+pub use rotation::{RotationOptions, RotationProgress};
 pub use standing::{Kept, OldView, PurgeStanding, Standing, StoreRoom};
 pub use transactions::{LockInfo, LockWaitInfo, TransactionInfo, TransactionState, ViewInfo};
 pub use typed::{FromValue, Row, Rows};
@@ -80,6 +84,9 @@ pub(crate) struct DatabaseInner {
     pub background: Mutex<Option<Background>>,
     pub flushed: Arc<FlushCounters>,
     pub warmth: PoolWarmth,
+    pub rotation: Rotation,
+    /// Whether it has threads.
+    pub rotates: bool,
     /// Set before the log is poisoned on purpose.
     pub closed: Arc<AtomicBool>,
     pub dir: PathBuf,
@@ -124,8 +131,13 @@ impl Database {
     }
 
     /// Opens it to be looked at: `disk` is one whose changes nobody keeps.
-    pub(crate) fn open_to_check(disk: Arc<dyn Disk>, dir: &Path) -> Result<Database> {
+    pub(crate) fn open_to_check(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        keys: Option<Arc<dyn EncryptionKeys>>,
+    ) -> Result<Database> {
         let options = Options {
+            encryption_keys: keys,
             create_if_missing: false,
             doublewrite: false,
             logger: Some(Arc::new(|_, _| {})),
@@ -313,7 +325,13 @@ impl Database {
     /// `Invalid`: there is no such undo tablespace, or no other one.
     pub fn truncate_undo(&self, number: usize, at_most: Duration) -> Result<bool> {
         self.inner.core.check_writable()?;
-        crate::purge::truncate(&self.inner.core, &self.inner.ddl.control, number, at_most)
+        crate::purge::truncate(
+            &self.inner.core,
+            &self.inner.ddl.control,
+            number,
+            at_most,
+            &|| false,
+        )
     }
 
     /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.
@@ -405,6 +423,7 @@ impl DatabaseInner {
         self.closed.store(true, Ordering::SeqCst);
         self.core.log.poison("the test crashed the database");
         self.warmth.stop_load();
+        self.rotation.stop();
         self.stop_indexer();
         let background = self.background.lock().take();
         background.into_iter().for_each(Background::break_off);
@@ -418,6 +437,7 @@ impl DatabaseInner {
             return Ok(());
         };
         self.warmth.stop_load();
+        self.rotation.stop();
         self.stop_indexer();
         if self.core.is_read_only() {
             self.core.log.poison("the database was closed");

@@ -15,6 +15,7 @@ use crate::db::options::{
     FORCE_DAMAGE, FORCE_NO_REDO, FORCE_NO_UNDO, Options, RecoveryMemory, to_standard_error,
 };
 use crate::db::pool_warmth::PoolWarmth;
+use crate::db::rotation::Rotation;
 use crate::db::{Background, Database, DatabaseInner, undo_directory};
 use crate::ddl;
 use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
@@ -157,6 +158,8 @@ fn open_files(
     };
     let control_file = Arc::new(ControlFile::open(&**disk, dir, &mut other_copy)?);
     let control = control_file.control();
+    // Before anything is written: a start that lacks its keys leaves things as they are.
+    options.check_keys(control.encrypted)?;
     // Before anything else is written.
     if let Some(older) = control_file.upgrade()? {
         note(&format!(
@@ -168,7 +171,7 @@ fn open_files(
     if queue.is_asynchronous() {
         note(&format!("asynchronous I/O: {}", queue.describe()));
     }
-    let spaces = new_spaces(data_dir, &control, &queue, options, logger);
+    let spaces = new_spaces(data_dir, &control_file, &queue, options, logger)?;
     if !control.clean_shutdown {
         // What a process that died has made, renamed and removed may not be durable: a table's file, or the
         // mark of the creation. Before anybody goes by it, it is.
@@ -220,7 +223,8 @@ fn restore_pages(
             return Ok(());
         }
         match recovery::open_wherever(spaces, id, path) {
-            Err(_) if passes_over_refusals => Ok(()),
+            Err(Error::NoKey { .. }) if options.gives_up_keys() => Ok(()),
+            Err(e) if passes_over_refusals && !matches!(e, Error::NoKey { .. }) => Ok(()),
             opened => opened.map(drop),
         }
     };
@@ -236,11 +240,12 @@ fn restore_pages(
 
 fn new_spaces(
     data_dir: &DataDir,
-    control: &Control,
+    control_file: &Arc<ControlFile>,
     queue: &Arc<IoQueue>,
     options: &Options,
     logger: &Logger,
-) -> Arc<Spaces> {
+) -> Result<Arc<Spaces>> {
+    let control = control_file.control();
     let spaces = Spaces::new(
         data_dir.disk.clone(),
         &data_dir.dir,
@@ -248,13 +253,17 @@ fn new_spaces(
         control.uuid,
         options.open_files as usize,
     );
-    let spaces = spaces.with_queue(queue.clone());
+    let noted = control_file.clone();
+    spaces.set_noted(control.encrypted, move |encrypted| {
+        noted.update(|c| c.encrypted = encrypted)
+    });
+    let spaces = options.encrypting(spaces)?.with_queue(queue.clone());
     let spaces = spaces.with_method(options.flush_method);
     let spaces = Arc::new(spaces.with_undo_dir(data_dir.undo_dir.clone()));
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
     spaces.files().tell_of_refusals(tell);
-    spaces
+    Ok(spaces)
 }
 
 /// The redo log, and what it says beyond the checkpoint.
@@ -281,7 +290,10 @@ fn read_redo(
     let (control, queue) = (&files.control, &files.queue);
     let reads_redo = options.force_recovery < FORCE_NO_REDO;
     let (scan, changes) = match reads_redo {
-        true => recovery::scan(disk, dir, control, options.scan_settings(), queue)?,
+        true => {
+            let keyring = files.spaces.keyring();
+            recovery::scan(disk, dir, control, options.scan_settings(), queue, keyring)?
+        }
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
     files.spaces.recover_counters(scan.counters.values());
@@ -679,6 +691,14 @@ impl Opening<'_> {
         if let Some(indexer) = indexer.as_ref().filter(|_| queue.is_asynchronous()) {
             indexer.start()?;
         }
+        let writer = flusher.space_writer();
+        let rotation = Rotation::new(core.clone(), &ddl, writer, options.rotation);
+        let has_keys = !ddl.spaces.keyring().is_empty();
+        let may_write = options.force_recovery == 0;
+        let rotates = is_used && may_write && has_keys && queue.is_asynchronous();
+        if rotates {
+            rotation.start()?;
+        }
         let background = Background {
             purge,
             recovery: recovery.clone(),
@@ -689,6 +709,8 @@ impl Opening<'_> {
             inner: Arc::new(DatabaseInner {
                 handles: CoreHandles::new(&core),
                 warmth,
+                rotation,
+                rotates,
                 core,
                 ddl,
                 flushed: background.flusher.counters().clone(),

@@ -3,7 +3,10 @@
 //! A table's file is where its name says. If it is not, because a rename did not get through, or somebody has
 //! moved it, it is looked for in all directories by its header, and gets its place again.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::catalog::{BrokenTable, OpenTable, Opened, Source, TableDef};
@@ -22,6 +25,8 @@ pub(super) struct TableOpener {
     pub collations: Arc<Collations>,
     /// Files are only looked at: none is renamed, and no copy of a definition made right.
     pub only_looks: bool,
+    /// Tables without their keys that the administrator was told of.
+    pub told_keys: Mutex<HashSet<String>>,
 }
 
 impl TableOpener {
@@ -63,6 +68,7 @@ impl TableOpener {
         }
         let space = space?;
         check_owner(&space, def)?;
+        check_encryption(&space, def)?;
         self.put_right(&core, &space, &table_path(&def.name));
         let table = OpenTable::open(def.clone(), created_by, &core.mtr, spaces, &self.collations)?;
         if core.is_read_only() {
@@ -135,9 +141,22 @@ fn check_owner(space: &Space, def: &TableDef) -> Result<()> {
     Err(Error::corrupt(header, expected, found))
 }
 
-/// It says nothing about the table: the system refuses something, or the database has stopped.
+/// SP-16: what the file says is not all that there is to go by.
+fn check_encryption(space: &Space, def: &TableDef) -> Result<()> {
+    let found = space.header().encryption;
+    if found == def.encryption {
+        return Ok(());
+    }
+    let header = PageId::new(def.space, PageNo(0));
+    let expected = format!("{:?}", def.encryption);
+    Err(Error::corrupt(header, expected, format!("{found:?}")))
+}
+
+/// It says nothing about the table: the system refuses something, or the database has stopped. A table whose
+/// key is not there can be dropped, and others do without it; whoever wants it tries again (`Tables::get`).
 fn may_pass(e: &Error) -> bool {
-    recovery::is_refusal(e) || matches!(e, Error::Poisoned { .. })
+    let has_key = !matches!(e, Error::NoKey { .. });
+    has_key && recovery::is_refusal(e) || matches!(e, Error::Poisoned { .. })
 }
 
 impl Source for TableOpener {
@@ -166,8 +185,13 @@ impl Source for TableOpener {
             Ok(table) => Ok(Opened::Table(Box::new(table))),
             Err(e) if may_pass(&e) => Err(e),
             Err(why) => {
-                self.core()?
-                    .error(&format!("table {name} can't be used: {why}"));
+                // Who wants a table without its key tries again and again.
+                let is_told = matches!(why, Error::NoKey { .. })
+                    && !self.told_keys.lock().insert(name.to_owned());
+                if !is_told {
+                    self.core()?
+                        .error(&format!("table {name} can't be used: {why}"));
+                }
                 let def = def.ok();
                 Ok(Opened::Broken(Box::new(BrokenTable { why, def })))
             }

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use crate::base::{Error, Result, Sabotage, Stops, processors};
 use crate::buffer::READ_AHEAD_THRESHOLD;
-use crate::db::PoolDumpOptions;
+use crate::db::{PoolDumpOptions, RotationOptions};
+use crate::encryption::{Encryption, EncryptionKeys, Keyring};
 use crate::flush::FlushOptions;
 use crate::io::FlushMethod;
 use crate::recovery::ScanSettings;
 use crate::redo::{Control, LogSettings, Through};
 use crate::row::{Collation, FindCollation};
+use crate::space::Spaces;
 use crate::txn::{FlushLog, HistoryOptions, Logger, PurgeOptions, RING_BITS};
 use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
@@ -68,6 +70,19 @@ pub struct Options {
     /// there, so nothing of it is left by a process that is killed. A transaction may say something else
     /// (`Transaction::set_sort_directory`).
     pub sort_directory: Option<PathBuf>,
+    /// Gives the keys of what is encrypted.
+    pub encryption_keys: Option<Arc<dyn EncryptionKeys>>,
+    /// Encrypts the pages of tables that don't say anything else ([`TableDef::encryption`]), and those of
+    /// undo and of the system tablespace: those that are written from now on. Takes a key 1.
+    ///
+    /// [`TableDef::encryption`]: crate::TableDef::encryption
+    pub encrypt_tables: bool,
+    /// Encrypts the redo log from now on, with key 1.
+    pub encrypt_log: bool,
+    /// Encrypts temporary tables, with a key that this process draws.
+    pub encrypt_temporary_tables: bool,
+    /// How tablespaces become encrypted, or not, that are not as they are to be.
+    pub rotation: RotationOptions,
     /// How many percent of each leaf are filled by loads, by building indexes and by rebuilding tables: 10 to
     /// 100. What is left is room for rows that come later.
     pub fill_factor_pct: u32,
@@ -170,6 +185,11 @@ impl Default for Options {
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
             sort_buffer_bytes: 32 << 20,
             sort_directory: None,
+            encryption_keys: None,
+            encrypt_tables: false,
+            encrypt_log: false,
+            encrypt_temporary_tables: false,
+            rotation: RotationOptions::default(),
             fill_factor_pct: 100,
             online_log_bytes: 128 << 20,
             flush: FlushOptions::default(),
@@ -234,6 +254,7 @@ impl Options {
         self.history.validate()?;
         self.flush.validate()?;
         self.pool_dump.validate()?;
+        self.rotation.validate()?;
         if self.force_recovery > MOST_FORCE {
             return Err(Error::unsupported(format!(
                 "force_recovery {}: there are levels up to {MOST_FORCE}",
@@ -245,6 +266,32 @@ impl Options {
             return Err(Error::invalid(format!("transaction_ring_bits {bits}")));
         }
         validate_buffer_pool(self.buffer_pool_bytes, u64::from(self.page_size))
+    }
+
+    /// Has the tablespaces encrypted as it is wanted.
+    pub(super) fn encrypting(&self, spaces: Spaces) -> Result<Spaces> {
+        let spaces = spaces.with_keys(self.keyring());
+        spaces.set_encrypts_tables(self.encrypt_tables)?;
+        spaces.set_encrypts_temporary(self.encrypt_temporary_tables);
+        Ok(spaces)
+    }
+
+    /// Whether a start goes on without a table that has redo, and lacks its key: not by accident.
+    pub(super) fn gives_up_keys(&self) -> bool {
+        self.force_recovery > FORCE_DAMAGE
+    }
+
+    /// Whether there is the key that takes, if there may be encrypted tables.
+    pub(super) fn check_keys(&self, may_be_encrypted: bool) -> Result<()> {
+        let takes_key = self.encrypt_tables || self.encrypt_log || may_be_encrypted;
+        match takes_key {
+            true => self.keyring().newest(Encryption::FIRST_KEY).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    fn keyring(&self) -> Keyring {
+        Keyring::new(self.encryption_keys.clone())
     }
 
     /// Where sorts go of a database in this directory.
@@ -339,6 +386,8 @@ impl Options {
             LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
         settings.buffer_bytes = self.log_buffer_bytes;
         settings.buffered = self.log_is_buffered();
+        settings.encrypted = self.encrypt_log;
+        settings.keyring = self.keyring();
         #[cfg(feature = "sabotage")]
         {
             settings.sabotage = self.sabotage;

@@ -28,6 +28,27 @@ impl Database {
         self.inner.core.locks.set_memory_limit(bytes);
     }
 
+    /// Changes whether tables are encrypted that don't say anything else (`Options::encrypt_tables`): new
+    /// ones at once, others in the background (`Options::rotation`).
+    ///
+    /// # Errors
+    ///
+    /// `NoKey`: there is no key 1. Nothing has changed.
+    pub fn set_encrypt_tables(&self, are_encrypted: bool) -> Result<()> {
+        self.inner.ddl.spaces.set_encrypts_tables(are_encrypted)?;
+        self.inner.rotation.look_again();
+        Ok(())
+    }
+
+    /// Whether `set_encrypt_tables` finds the key that it takes.
+    ///
+    /// # Errors
+    ///
+    /// `NoKey`: it does not.
+    pub fn can_encrypt_tables(&self) -> Result<()> {
+        self.inner.ddl.spaces.can_encrypt_tables()
+    }
+
     /// Changes when scans read ahead (`Options::read_ahead_threshold`).
     ///
     /// # Errors

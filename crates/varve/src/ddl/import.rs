@@ -40,7 +40,7 @@ use crate::catalog::{BrokenTable, OpenTable, TableDef, schema_of};
 use crate::flush::CheckpointHold;
 use crate::lock::TableMode;
 use crate::row::{Datum, RowRef};
-use crate::table::{FromFile, TableFile, TableLoad, check_interrupt, table_file_on};
+use crate::table::{FromFile, TableFile, TableLoad, check_interrupt, table_file_with};
 use crate::txn::Transaction;
 
 use super::foreign::ConstraintPrefix;
@@ -354,7 +354,7 @@ struct Source {
 impl Source {
     fn open(ddl: &Ddl, name: &str) -> Result<Source> {
         let path = ddl.spaces.dir().join(table_path(name));
-        let file = table_file_on(&**ddl.spaces.disk(), &path)?;
+        let file = table_file_with(&**ddl.spaces.disk(), &path, ddl.spaces.keyring())?;
         let mut source = Source {
             file,
             def: TableDef::new(name),

@@ -35,6 +35,7 @@ impl Ddl {
             pages: 2 + (1 + def.indexes.len() + copy.len()) as u32 + 1,
             target,
             compression: def.compression,
+            encryption: def.encryption,
         };
         create(&self.spaces, new)?;
         self.build_pages(def, &copy)

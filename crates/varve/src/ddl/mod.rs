@@ -454,7 +454,7 @@ impl Ddl {
             return Ok(None);
         };
         let is_table = |space: Arc<Space>| space.kind() == SpaceKind::Table;
-        let is_there = self.spaces.open_at(path, id).is_ok_and(is_table);
+        let is_there = self.spaces.open_to_remove(path, id).is_ok_and(is_table);
         Ok((is_there && !self.is_anothers(id, name)?).then_some(id))
     }
 

@@ -278,6 +278,8 @@ impl Ddl {
             memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
             fill_factor_pct: self.fill_factor_pct.load(Ordering::Relaxed),
             helpers: self.sort_helpers.clone(),
+            scratch: (self.spaces.encrypts_anything())
+                .then(|| self.spaces.keyring().scratch().clone()),
         }
     }
 

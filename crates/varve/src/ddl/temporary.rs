@@ -30,6 +30,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, IndexId, PageNo, Result, TEMP_SPACE, TableId, TrxId};
 use crate::btree::{Tree, empty_trees};
 use crate::catalog::{OpenTable, TableDef};
+use crate::encryption::Encryption;
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
 use crate::space::{DefinitionCopy, NewSpace, SpaceKind, Spaces};
@@ -55,6 +56,7 @@ pub fn create_temporary_space(spaces: &Spaces) -> Result<()> {
         pages: FIRST_PAGES,
         target: None,
         compression: None,
+        encryption: Encryption::default(),
     });
     made.map(drop)
 }

@@ -228,6 +228,15 @@ impl Shared {
     }
 }
 
+/// See [`Flusher::flush_space_to`].
+pub struct SpaceWriter(Arc<Shared>);
+
+impl SpaceWriter {
+    pub fn flush_to(&self, space: SpaceId, lsn: Lsn) -> Result<()> {
+        self.0.flush_space_to(space, lsn)
+    }
+}
+
 /// The page cleaner and its checkpoints. Dropping it stops the thread and writes nothing more.
 pub struct Flusher {
     shared: Arc<Shared>,
@@ -328,6 +337,11 @@ impl Flusher {
     /// The same for the pages of one tablespace.
     pub fn flush_space_to(&self, space: SpaceId, lsn: Lsn) -> Result<()> {
         self.shared.flush_space_to(space, lsn)
+    }
+
+    /// Writes pages of single tablespaces for whoever wants that.
+    pub fn space_writer(&self) -> SpaceWriter {
+        SpaceWriter(self.shared.clone())
     }
 
     pub fn checkpointer(&self) -> Arc<Checkpointer> {

@@ -168,6 +168,7 @@ impl Rig {
             checkpoint: START,
             clean_shutdown: false,
             files_match: false,
+            encrypted: false,
             id_limit: 0,
             next_space: 0,
             next_table: 0,

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::{Error, IndexId, Result, SpaceId, TableId, TrxNo};
 use crate::btree::{Seek, SharedLeaf, Tree};
+use crate::encryption::Encryption;
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::record_cost;
 use crate::space::{DefinitionCopy, NewSpace, Space, SpaceKind, Spaces};
@@ -104,6 +105,7 @@ impl Store {
             pages: FIRST_PAGES,
             target: None,
             compression: None,
+            encryption: Encryption::default(),
         })?;
         Ok(Store {
             env,

@@ -42,7 +42,7 @@ fn env_in(dir: &Path, store: &Arc<MemStore>) -> MtrEnv {
 
 /// All frames from the beginning: start, end, body.
 fn frames(dir: &Path) -> Vec<(Lsn, Lsn, Vec<u8>)> {
-    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, START).unwrap();
+    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, START, &Default::default()).unwrap();
     let mut out = vec![];
     while let Some(f) = reader.next().unwrap() {
         out.push((f.start, f.end, f.body.to_vec()));

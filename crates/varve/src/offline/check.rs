@@ -30,13 +30,14 @@ use crate::buffer::PageStore;
 use crate::catalog::{OpenTable, Tables};
 use crate::db::{CREATION_MARK, Database, recorded_undo_directory};
 use crate::ddl::{self, SYSTEM_TABLE, StoredDef, lookups, table_path};
+use crate::encryption::{EncryptionKeys, Keyring};
 use crate::flush::doublewrite;
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::page;
 use crate::recovery;
 use crate::redo::{self, CONTROL_FILE, Control, Copied, REDO_DIR};
 use crate::space::{SpaceKind, Spaces};
-use crate::table::{TableFile, check_quiet_table, find_orphans, table_file_on};
+use crate::table::{TableFile, check_quiet_table, find_orphans, table_file_with};
 use crate::txn::{Core, Isolation, Transaction};
 use crate::undo::SYSTEM_FILE;
 
@@ -57,20 +58,36 @@ pub struct Summary {
     pub recovery_owed: bool,
 }
 
-/// Checks the database in `dir`, which nobody may have open. Hands what it finds to `tell`.
+/// Checks the database in `dir`, which nobody may have open. Hands what it finds to `tell`. With the keys of
+/// what is encrypted.
 ///
 /// # Errors
 ///
 /// What kept it from checking: `InUse`, `NotFound` if there is no database, `Unsupported` for one of another
-/// version, `Io`. Damage is none.
-pub fn check(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&Finding)) -> Result<Summary> {
-    check_on(Arc::new(RealDisk), dir.as_ref(), tell)
+/// version, `Io`, `NoKey`. Damage is none.
+pub fn check(
+    dir: impl AsRef<Path>,
+    keys: Option<Arc<dyn EncryptionKeys>>,
+    tell: &mut dyn FnMut(&Finding),
+) -> Result<Summary> {
+    check_with_keys(Arc::new(RealDisk), dir.as_ref(), keys, tell)
 }
 
 /// [`check`] on another implementation of the disk.
+#[cfg(feature = "internals")]
 pub fn check_on(
     disk: Arc<dyn Disk>,
     dir: &Path,
+    tell: &mut dyn FnMut(&Finding),
+) -> Result<Summary> {
+    check_with_keys(disk, dir, None, tell)
+}
+
+/// [`check`] on another implementation of the disk.
+pub fn check_with_keys(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    keys: Option<Arc<dyn EncryptionKeys>>,
     tell: &mut dyn FnMut(&Finding),
 ) -> Result<Summary> {
     let disk = Arc::new(Overlay::new(disk));
@@ -85,18 +102,28 @@ pub fn check_on(
         disk,
         dir,
         names: Names::default(),
+        keyring: Keyring::new(keys.clone()),
+        keys,
+        lacks_key: None,
         told: HashSet::new(),
         summary: Summary::default(),
         tell,
     };
     check.run()?;
-    Ok(check.summary)
+    match check.lacks_key {
+        Some(why) => Err(why),
+        None => Ok(check.summary),
+    }
 }
 
 struct Check<'a> {
     disk: Arc<Overlay>,
     dir: &'a Path,
     names: Names,
+    keyring: Keyring,
+    keys: Option<Arc<dyn EncryptionKeys>>,
+    /// Something could not be decrypted.
+    lacks_key: Option<Error>,
     /// Errors that were told: others speak of them again.
     told: HashSet<String>,
     summary: Summary,
@@ -118,6 +145,7 @@ impl Check<'_> {
             control.uuid,
             OPEN_FILES,
         );
+        let spaces = spaces.with_keys(self.keyring.clone());
         let spaces = spaces.with_undo_dir(recorded_undo_directory(&*self.disk, self.dir)?);
         let files = space_files(&*self.disk, self.dir, &spaces)?;
         self.names = Names::of(&files);
@@ -129,7 +157,7 @@ impl Check<'_> {
         self.restorable(&control, &spaces)?;
         // The files as they are stay to be looked at.
         let disk = Arc::new(Overlay::new(self.disk.clone()));
-        match Database::open_to_check(disk.clone(), self.dir) {
+        match Database::open_to_check(disk.clone(), self.dir, self.keys.clone()) {
             Ok(db) => {
                 let told = self.replaced(&*disk, &files);
                 let done = told.and_then(|()| self.recovered(&db));
@@ -181,6 +209,11 @@ impl Check<'_> {
     }
 
     fn tell_error(&mut self, e: &Error, grade: Grade, advice: &'static str) {
+        if matches!(e, Error::NoKey { .. }) {
+            // That is no damage, and nothing can be said without it.
+            self.lacks_key.get_or_insert_with(|| e.clone());
+            return;
+        }
         let file = self.names.of_error(self.dir, e);
         // Of what the pool has read the error names the file already.
         let suffix = format!(" in {file}");
@@ -266,7 +299,7 @@ impl Check<'_> {
         for e in redo::damaged_files(&*self.disk, self.dir, &control.uuid)? {
             self.damage(&e, advice::DATABASE);
         }
-        let scan = match recovery::measure(&*self.disk, self.dir, control) {
+        let scan = match recovery::measure(&*self.disk, self.dir, control, &self.keyring) {
             Ok(scan) => scan,
             Err(e) => {
                 self.damage(&e, advice::DATABASE);
@@ -380,7 +413,7 @@ impl Check<'_> {
     fn pages_as_they_are(&mut self, spaces: &Spaces) {
         let mut read = |id, buf: &mut [u8]| {
             spaces.read(id, buf)?;
-            page::load(buf, id).map(drop)
+            spaces.load(id, buf).map(drop)
         };
         for space in spaces.all() {
             self.pages(&space, Lsn(u64::MAX), &mut read);
@@ -542,7 +575,7 @@ fn waiting_file(spaces: &Spaces, path: &str) -> String {
     if !spaces.has_file(path).unwrap_or(true) {
         return String::new();
     }
-    let file = table_file_on(&**spaces.disk(), &full);
+    let file = table_file_with(&**spaces.disk(), &full, spaces.keyring());
     match file.as_ref().map(TableFile::definition) {
         Ok(Some(def)) => format!("; a file of table {} waits in its place", def.name),
         Ok(None) => "; a file waits in its place that has no definition of a table".into(),

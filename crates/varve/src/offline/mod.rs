@@ -17,4 +17,6 @@ pub use salvage::{SalvageSummary, Salvaged, Saved, recovered};
 pub use crate::table::TableFile;
 
 #[cfg(feature = "internals")]
-pub use {crate::table::table_file_on, check::check_on, salvage::recovered_on};
+pub use {
+    crate::table::table_file_on, check::check_on, check::check_with_keys, salvage::recovered_on,
+};

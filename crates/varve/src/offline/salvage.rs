@@ -12,9 +12,10 @@ use crate::base::{Error, Result};
 use crate::catalog::TableDef;
 use crate::db::Database;
 use crate::ddl::table_path;
+use crate::encryption::{EncryptionKeys, Keyring};
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::row::{ColumnDef, Datum, RowRef, Value};
-use crate::table::{FromFile, TableFile, table_file_on};
+use crate::table::{FromFile, TableFile, table_file_with};
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,15 +50,29 @@ pub struct SalvageSummary {
 
 /// The file of table `schema/name` of the database in `dir`, which nobody may have open, as it is after
 /// recovery, with the definition in the catalog. Nothing is changed.
-pub fn recovered(dir: &Path, name: &str) -> Result<TableFile> {
-    recovered_on(Arc::new(RealDisk), dir, name)
+pub fn recovered(
+    dir: &Path,
+    name: &str,
+    keys: Option<Arc<dyn EncryptionKeys>>,
+) -> Result<TableFile> {
+    recovered_with_keys(Arc::new(RealDisk), dir, name, keys)
 }
 
-/// [`recovered`] on another implementation of the disk.
+/// [`recovered`] on another implementation of the disk, with nothing encrypted.
+#[cfg(feature = "internals")]
 pub fn recovered_on(disk: Arc<dyn Disk>, dir: &Path, name: &str) -> Result<TableFile> {
+    recovered_with_keys(disk, dir, name, None)
+}
+
+fn recovered_with_keys(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    name: &str,
+    keys: Option<Arc<dyn EncryptionKeys>>,
+) -> Result<TableFile> {
     let overlay = Arc::new(Overlay::new(disk));
     let _lock = overlay.lock_below(dir)?;
-    let db = Database::open_to_check(overlay.clone(), dir)?;
+    let db = Database::open_to_check(overlay.clone(), dir, keys.clone())?;
     let tables = &db.inner.core.tables;
     let (def, path) = match (tables.find(name)?, tables.broken(name)) {
         (Some(table), _) => (Some(table.def.clone()), table.clustered.tree.space.path()),
@@ -66,7 +81,7 @@ pub fn recovered_on(disk: Arc<dyn Disk>, dir: &Path, name: &str) -> Result<Table
     };
     // So that the pages are in the overlay's file.
     db.close()?;
-    let mut file = table_file_on(&*overlay, &dir.join(path))?;
+    let mut file = table_file_with(&*overlay, &dir.join(path), &Keyring::new(keys))?;
     file.def = def.or(file.def);
     Ok(file)
 }

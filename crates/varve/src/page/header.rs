@@ -8,9 +8,25 @@
 //! | 13 | algorithm u8, 14 flags u16 | 0: stored as it is; others: how it is compressed (`stored.rs`) |
 //! | 16 | page LSN u64 | end LSN of the last mini-transaction that changed the page |
 //! | 24 | stored length u32 | page size of a page that is stored as it is |
-//! | 28 | key version u32, 32 nonce 12 bytes, 44 reserved u32 | zero while nothing is encrypted |
+//! | 28 | 20 bytes | zero |
+//!
+//! An **encrypted** page, which has the highest bit of `algorithm` set, is stored with another header. It
+//! says nothing of its address, which the checksum and the tag are about all the same, and has in these
+//! places what decrypting takes:
+//!
+//! | offset | field |
+//! |---|---|
+//! | 0 | crc32c u32 of the address, as above, and bytes 4 to the end of what is stored |
+//! | 4 | the tag's first 8 bytes |
+//! | 12 | type u8, 13 algorithm u8 |
+//! | 14 | stored length u16; 0: the page size |
+//! | 16 | page LSN u64 |
+//! | 24 | 4 more bytes of the tag |
+//! | 28 | key version u32, 32 nonce 12 bytes |
+//! | 44 | the tag's last 4 bytes |
 
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+use crate::encryption::{NONCE_BYTES, TAG_BYTES};
 
 pub const PAGE_HEADER: usize = 48;
 
@@ -19,8 +35,15 @@ const OFF_SPACE: usize = 4;
 const OFF_NO: usize = 8;
 const OFF_TYPE: usize = 12;
 const OFF_ALGORITHM: usize = 13;
+const OFF_SHORT_LEN: usize = 14;
 const OFF_LSN: usize = 16;
 const OFF_STORED_LEN: usize = 24;
+const OFF_KEY_VERSION: usize = 28;
+const OFF_NONCE: usize = 32;
+const OFF_LAST_OF_TAG: usize = 44;
+
+/// In `algorithm`: the page is encrypted.
+const ENCRYPTED: u8 = 0x80;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -155,25 +178,106 @@ pub(super) fn set_page_id(page: &mut [u8], id: PageId) {
 
 /// How the page is compressed; 0: not at all.
 pub(super) fn algorithm(page: &[u8]) -> u8 {
-    page[OFF_ALGORITHM]
+    page[OFF_ALGORITHM] & !ENCRYPTED
+}
+
+pub(super) fn is_encrypted(page: &[u8]) -> bool {
+    page[OFF_ALGORITHM] & ENCRYPTED != 0
 }
 
 /// Bytes that are stored of a page whose checksum is right.
 pub(super) fn stored_len(page: &[u8]) -> usize {
-    get_u32(page, OFF_STORED_LEN) as usize
+    match (is_encrypted(page), get_u16(page, OFF_SHORT_LEN)) {
+        (false, _) => get_u32(page, OFF_STORED_LEN) as usize,
+        (true, 0) => page.len(),
+        (true, len) => len.into(),
+    }
 }
 
 /// Computes the checksum over the bytes as they will be stored. The last step before a write.
 pub fn seal(page: &mut [u8]) {
-    seal_as(page, 0, page.len());
+    set_stored(page, 0, page.len());
+    put_checksum(page, page_id(page));
 }
 
-/// The same for a page of which the first `len` bytes are stored, compressed.
-pub(super) fn seal_as(page: &mut [u8], algorithm: u8, len: usize) {
+/// The first `len` bytes of the page are stored, compressed in this way.
+pub(super) fn set_stored(page: &mut [u8], algorithm: u8, len: usize) {
     page[OFF_ALGORITHM] = algorithm;
     put_u32(page, OFF_STORED_LEN, len as u32);
-    let crc = checksum(page);
+}
+
+pub(super) fn put_checksum(page: &mut [u8], id: PageId) {
+    let crc = checksum(page, id);
     put_u32(page, OFF_CRC, crc);
+}
+
+/// What an encrypted page's header has.
+pub(super) struct Lock {
+    pub key_version: u32,
+    pub nonce: [u8; NONCE_BYTES],
+    pub tag: [u8; TAG_BYTES],
+}
+
+/// What is authenticated with a page's bytes: address, type, algorithm, stored length, LSN, key version.
+pub(super) const BESIDE_BYTES: usize = 24;
+
+/// Makes the header that of an encrypted page, but for nonce and tag, and returns what is authenticated.
+pub(super) fn begin_lock(page: &mut [u8], id: PageId, key_version: u32) -> [u8; BESIDE_BYTES] {
+    let len = stored_len(page);
+    let short = match len == page.len() {
+        true => 0,
+        false => u16::try_from(len).expect("a compressed page is shorter than 64 KiB"),
+    };
+    page[OFF_ALGORITHM] |= ENCRYPTED;
+    put_u16(page, OFF_SHORT_LEN, short);
+    put_u32(page, OFF_KEY_VERSION, key_version);
+    beside(page, id)
+}
+
+pub(super) fn put_lock(page: &mut [u8], lock: &Lock) {
+    page[OFF_SPACE..OFF_TYPE].copy_from_slice(&lock.tag[..8]);
+    page[OFF_STORED_LEN..OFF_KEY_VERSION].copy_from_slice(&lock.tag[8..12]);
+    page[OFF_NONCE..OFF_LAST_OF_TAG].copy_from_slice(&lock.nonce);
+    page[OFF_LAST_OF_TAG..PAGE_HEADER].copy_from_slice(&lock.tag[12..]);
+}
+
+pub(super) fn lock_of(page: &[u8]) -> Lock {
+    let mut tag = [0; TAG_BYTES];
+    tag[..8].copy_from_slice(&page[OFF_SPACE..OFF_TYPE]);
+    tag[8..12].copy_from_slice(&page[OFF_STORED_LEN..OFF_KEY_VERSION]);
+    tag[12..].copy_from_slice(&page[OFF_LAST_OF_TAG..PAGE_HEADER]);
+    let nonce = page[OFF_NONCE..OFF_LAST_OF_TAG].try_into();
+    Lock {
+        key_version: get_u32(page, OFF_KEY_VERSION),
+        nonce: nonce.expect("12 bytes"),
+        tag,
+    }
+}
+
+pub(super) fn beside(page: &[u8], id: PageId) -> [u8; BESIDE_BYTES] {
+    let mut beside = [0; BESIDE_BYTES];
+    beside[..8].copy_from_slice(&address(id));
+    beside[8..20].copy_from_slice(&page[OFF_TYPE..OFF_STORED_LEN]);
+    beside[20..].copy_from_slice(&page[OFF_KEY_VERSION..OFF_NONCE]);
+    beside
+}
+
+/// Makes the header again that of a page that is not encrypted. Its bytes are decrypted.
+pub(super) fn end_lock(page: &mut [u8], id: PageId) {
+    let len = stored_len(page);
+    page[OFF_ALGORITHM] &= !ENCRYPTED;
+    put_u16(page, OFF_SHORT_LEN, 0);
+    set_page_id(page, id);
+    put_u32(page, OFF_STORED_LEN, len as u32);
+    page[OFF_KEY_VERSION..PAGE_HEADER].fill(0);
+}
+
+/// As it stands in a page's header.
+fn address(id: PageId) -> [u8; 8] {
+    let mut address = [0; 8];
+    address[..4].copy_from_slice(&id.space.0.to_le_bytes());
+    address[4..].copy_from_slice(&id.no.0.to_le_bytes());
+    address
 }
 
 /// The page is not compressed any more.
@@ -182,13 +286,18 @@ pub(super) fn set_whole(page: &mut [u8]) {
     put_u32(page, OFF_STORED_LEN, page.len() as u32);
 }
 
-/// Over what is stored. What is damaged may say anything.
-fn checksum(page: &[u8]) -> u32 {
+/// Over what is stored of the page with this address. What is damaged may say anything.
+fn checksum(page: &[u8], id: PageId) -> u32 {
     let stored = match algorithm(page) {
         0 => page.len(),
         _ => stored_len(page).clamp(PAGE_HEADER, page.len()),
     };
-    crc32c::crc32c(&page[OFF_SPACE..stored])
+    let address = match is_encrypted(page) {
+        true => crc32c::crc32c(&address(id)),
+        // It is in the page.
+        false => 0,
+    };
+    crc32c::crc32c_append(address, &page[OFF_SPACE..stored])
 }
 
 /// All bytes are zero: a page that was never written, for example in a file that was just extended.
@@ -200,7 +309,7 @@ pub fn is_zero(page: &[u8]) -> bool {
 /// Checks what was read from `id`: checksum, address, known type. An all-zero page is a valid unused one.
 pub fn verify(page: &[u8], id: PageId) -> Result<()> {
     let stored = get_u32(page, OFF_CRC);
-    let computed = checksum(page);
+    let computed = checksum(page, id);
     if stored != computed {
         if is_zero(page) {
             return Ok(());
@@ -211,7 +320,7 @@ pub fn verify(page: &[u8], id: PageId) -> Result<()> {
             format!("{computed:08x}"),
         ));
     }
-    if page_id(page) != id {
+    if !is_encrypted(page) && page_id(page) != id {
         let found = format!("the page of {}", page_id(page));
         return Err(Error::corrupt(id, "its own address in the header", found));
     }

@@ -34,7 +34,10 @@ pub use slotted::{
     OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, push_record_parts, record_parts, validate,
     validate_keys,
 };
-pub use stored::{Algorithm, Compression, Compressor, load, place_bytes, seal_compressed};
+pub use stored::{
+    Algorithm, CipherOf, Compression, Compressor, Sealing, Stored, key_version, load, load_with,
+    place_bytes, seal_with,
+};
 
 /// The smallest and largest page sizes; sizes are powers of two.
 pub const MIN_PAGE_SIZE: usize = 4096;

@@ -107,7 +107,7 @@ impl Drop for Purge {
 }
 
 /// Calls `f` with the table, while nobody drops or renames it; not at all if it is gone.
-fn in_table<R: Default>(
+pub fn in_table<R: Default>(
     core: &Core,
     id: TableId,
     f: impl FnOnce(&OpenTable) -> Result<R>,

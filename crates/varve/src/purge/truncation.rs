@@ -103,12 +103,13 @@ fn next_too_large(core: &Core, last: usize) -> Option<usize> {
     in_turn.find(|&n| bytes(n) > options.max_undo_log_size)
 }
 
-/// `Database::truncate_undo`.
+/// `Database::truncate_undo`, which gives up when `give_up` says so, too.
 pub fn truncate(
     core: &Core,
     control: &ControlFile,
     number: usize,
     at_most: Duration,
+    give_up: &dyn Fn() -> bool,
 ) -> Result<bool> {
     let spaces = core.undo.spaces();
     let space = number.checked_sub(1).and_then(|n| spaces.get(n));
@@ -121,7 +122,7 @@ pub fn truncate(
         let what = "the only undo tablespace can't be truncated: transactions need one meanwhile";
         return Err(Error::invalid(what));
     }
-    empty_and_replace(core, control, space, at_most, || false)
+    empty_and_replace(core, control, space, at_most, give_up)
 }
 
 /// Active again, whatever happens.

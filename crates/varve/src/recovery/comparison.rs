@@ -15,7 +15,7 @@ use super::files::{
 };
 use super::map::PageMap;
 use super::open_wherever;
-use crate::base::{Result, SpaceId, map_together};
+use crate::base::{Error, Result, SpaceId, map_together};
 use crate::buffer::{PageStore, PendingRedo};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{Dictionary, FILE_EXTENSION, Lookup, lost_mark_path, table_path};
@@ -32,6 +32,8 @@ pub struct FileComparison {
     pub removed: Vec<SpaceId>,
     /// Files that the system refuses to open are left out.
     pub passes_over_refusals: bool,
+    /// The same of a table that only lacks its key.
+    pub gives_up_keys: bool,
 }
 
 impl FileComparison {
@@ -109,7 +111,11 @@ impl FileComparison {
             let path = named.get(&last.space).map(|name| table_path(name));
             if let Some(path) = path {
                 let opened = open_wherever(spaces, last.space, Some(&path));
-                if !self.passes_over_refusals {
+                let passes_over = match opened {
+                    Err(Error::NoKey { .. }) => self.gives_up_keys,
+                    _ => self.passes_over_refusals,
+                };
+                if !passes_over {
                     opened?;
                 }
             }

@@ -36,7 +36,7 @@ pub fn is_refusal(e: &Error) -> bool {
     use io::ErrorKind::{NotFound, UnexpectedEof};
     match e {
         Error::Io { source, .. } => !matches!(source.kind(), NotFound | UnexpectedEof),
-        Error::NoSpace { .. } => true,
+        Error::NoSpace { .. } | Error::NoKey { .. } => true,
         _ => false,
     }
 }

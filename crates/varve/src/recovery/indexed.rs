@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::chain::{self, Change, take_apart};
 use super::divided::Divided;
-use super::index::{Block, Index, IndexedFrame, decode_block};
+use super::index::{Block, Index, IndexedFrame, decode_block, decrypt_block};
 use super::pages::Units;
 use super::scan::{Division, LogSummary};
 use super::scatter::Restarts;
@@ -85,7 +85,7 @@ impl Indexed {
             let Some(block) = index.block_of(page).filter(|_| !is_before) else {
                 continue;
             };
-            if let Block::File { file, place } = &block {
+            if let Block::File { file, place, .. } = &block {
                 reads.push(Read {
                     file: Arc::clone(file),
                     offset: place.offset,
@@ -93,18 +93,22 @@ impl Indexed {
                     range: 0..place.len as usize,
                 });
             }
-            places.push(block);
+            places.push((block, index.head().file.generation));
         }
         let mut readings = self.queue.read_all(reads).into_iter();
         let mut blocks = Vec::with_capacity(places.len());
-        for block in places {
+        for (block, generation) in places {
             blocks.push(match block {
                 Block::Memory(bytes) => Bytes::Memory(bytes),
-                Block::File { place, .. } => {
+                Block::File { place, first, .. } => {
                     let mut bytes = readings.next().expect("one for each").wait()?;
                     bytes.truncate(place.len as usize);
                     if !place.is_whole(&bytes) {
                         return Err(self.wrong(page));
+                    }
+                    if let Some(cipher) = self.stream.cipher(generation) {
+                        let len = decrypt_block(cipher, first, &mut bytes);
+                        bytes.truncate(len.ok_or_else(|| self.wrong(page))?);
                     }
                     Bytes::Read(bytes)
                 }

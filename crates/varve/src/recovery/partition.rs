@@ -471,7 +471,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
         let disk = Arc::new(RealDisk);
-        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct, None).unwrap();
         let units = units(&[(1, false), (5, true), (700, false)]);
         // The first piece ends at 64, the second at 96, the third at 160; the log at 144.
         let first = encoded(&[
@@ -527,7 +527,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
         let disk = Arc::new(RealDisk);
-        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct, None).unwrap();
         let units = units(&[(1, false)]);
         let of = Source {
             units: &units,
@@ -560,7 +560,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
         let disk = Arc::new(RealDisk);
-        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct, None).unwrap();
         let units = units(&[(1, false)]);
         let changes: Vec<_> = (0..2000).map(|n| change(16 * n, 1, false)).collect();
         let written = written(&spill, &encoded(&changes));
@@ -596,7 +596,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
         let disk = Arc::new(RealDisk);
-        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct, None).unwrap();
         let of = Source {
             units: &units,
             spill: &spill,

@@ -28,6 +28,7 @@ use super::scatter::{Chunk, Layout, Restarts, Run, Scatter, Sink};
 use super::spill::Spill;
 use super::survey::survey;
 use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId, threads};
+use crate::encryption::Keyring;
 use crate::io::{Disk, FlushMethod, IoQueue};
 use crate::redo::{Control, Piece, PieceReader, REDO_DIR, RedoReader, Stream, Through};
 
@@ -100,15 +101,17 @@ pub fn scan(
     control: &Control,
     settings: ScanSettings,
     queue: &Arc<IoQueue>,
+    keyring: &Keyring,
 ) -> Result<(Scan, Changes)> {
     let (from, through) = (control.checkpoint, settings.through);
-    let stream = Stream::open(&**disk, dir, &control.uuid, from, queue, through)?;
+    let stream = Stream::open(&**disk, dir, &control.uuid, from, queue, through, keyring)?;
     let division = Division {
         disk: disk.clone(),
         dir: dir.to_path_buf(),
         control: *control,
         settings,
         queue: queue.clone(),
+        keyring: keyring.clone(),
     };
     if settings.goes_by_indexes
         && let Some(survey) = survey(&**disk, dir, control, &stream, division.threads())?
@@ -124,7 +127,7 @@ pub fn scan(
     match sink.failure() {
         Some(Error::NoSpace { .. }) => {
             sink.spill.remove()?;
-            let reader = RedoReader::open(&**disk, dir, &control.uuid, control.checkpoint)?;
+            let reader = RedoReader::open(&**disk, dir, &control.uuid, from, keyring)?;
             Ok((scan, Changes::ReadAgain(Box::new(reader))))
         }
         Some(e) => Err(e),
@@ -144,6 +147,7 @@ pub struct Division {
     control: Control,
     settings: ScanSettings,
     queue: Arc<IoQueue>,
+    keyring: Keyring,
 }
 
 impl Division {
@@ -169,7 +173,9 @@ impl Division {
 
     fn sink(&self, stream: &Stream, restarts: Arc<Restarts>) -> Result<Sink> {
         let (disk, queue) = (self.disk.clone(), self.queue.clone());
-        let spill = Spill::new(disk, &self.dir, queue, self.settings.spill)?;
+        let is_encrypted = stream.is_encrypted();
+        let scratch = is_encrypted.then(|| self.keyring.scratch().clone());
+        let spill = Spill::new(disk, &self.dir, queue, self.settings.spill, scratch)?;
         let memory_bytes = self.memory_bytes();
         let log_bytes = stream.end().0 - self.control.checkpoint.0;
         let layout = Layout::new(memory_bytes, log_bytes, self.threads());
@@ -249,7 +255,7 @@ pub fn pass_over_redo(
         counters: LoggedCounters::default(),
     };
     let no_queue = Arc::new(IoQueue::one_by_one());
-    let spill = Spill::new(disk.clone(), dir, no_queue, FlushMethod::Fsync)?;
+    let spill = Spill::new(disk.clone(), dir, no_queue, FlushMethod::Fsync, None)?;
     let nothing = Sink::new(spill, Layout::new(0, 0, 1), 0, Arc::default());
     let none = LogMarks::default().finish();
     let divided = Divided::new(&none, Vec::new(), nothing, scan.end);
@@ -258,10 +264,10 @@ pub fn pass_over_redo(
 }
 
 /// Reads the log like `scan`, without keeping what it says of pages.
-pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
+pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control, keyring: &Keyring) -> Result<Scan> {
     let queue = Arc::new(IoQueue::one_by_one());
-    let from = control.checkpoint;
-    let stream = Stream::open(disk, dir, &control.uuid, from, &queue, Through::Cache)?;
+    let (from, through) = (control.checkpoint, Through::Cache);
+    let stream = Stream::open(disk, dir, &control.uuid, from, &queue, through, keyring)?;
     let reader = stream.pieces(from, PIECE_BYTES as usize);
     Ok(take_in(reader, control, 1, None, &AtomicBool::new(false))?.0)
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result};
+use crate::encryption::Scratch;
 use crate::io::{
     AlignedBuf, DIRECT_BLOCK, Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Read, Writing,
 };
@@ -38,17 +39,8 @@ pub struct Spilled {
     at: u64,
     len: u32,
     crc: u32,
-}
-
-impl Spilled {
-    /// Of this block, which stands there.
-    fn new(block: &[u8], at: u64) -> Spilled {
-        Spilled {
-            at,
-            len: u32::try_from(block.len()).expect("a block is shorter than 4 GiB"),
-            crc: crc32c::crc32c(block),
-        }
-    }
+    /// If it is encrypted.
+    seal: Option<[u8; Scratch::SEAL_BYTES]>,
 }
 
 pub struct Spill {
@@ -56,6 +48,8 @@ pub struct Spill {
     queue: Arc<IoQueue>,
     path: PathBuf,
     method: FlushMethod,
+    /// What encrypts the blocks.
+    scratch: Option<Arc<Scratch>>,
     /// `None` as long as nothing was written, and once it is removed.
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     /// Where the next buffer is to be written. The thread that takes a part of the file writes there; nobody
@@ -75,6 +69,7 @@ impl Spill {
         dir: &Path,
         queue: Arc<IoQueue>,
         method: FlushMethod,
+        scratch: Option<Arc<Scratch>>,
     ) -> Result<Spill> {
         let path = dir.join(SPILL_FILE);
         if disk.exists(&path)? {
@@ -85,6 +80,7 @@ impl Spill {
             queue,
             path,
             method,
+            scratch,
             file: Mutex::default(),
             next: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -137,12 +133,28 @@ impl Spill {
     fn check(&self, mut bytes: AlignedBuf, block: &Spilled) -> Result<AlignedBuf> {
         bytes.truncate(block.len as usize);
         let computed = crc32c::crc32c(&bytes);
-        match computed == block.crc {
+        let is_right = computed == block.crc
+            && match (block.seal, &self.scratch) {
+                (Some(seal), Some(scratch)) => scratch.decrypt(block.at, seal, &mut bytes),
+                _ => true,
+            };
+        match is_right {
             true => Ok(bytes),
             false => Err(self.damaged(
                 &format!("{:08x} as the checksum at {}", block.crc, block.at),
                 &format!("{computed:08x}"),
             )),
+        }
+    }
+
+    /// What there is to know of this block, which is going to stand there. Encrypts it.
+    fn seal(&self, block: &mut [u8], at: u64) -> Spilled {
+        let seal = self.scratch.as_ref().map(|s| s.encrypt(at, block));
+        Spilled {
+            at,
+            len: u32::try_from(block.len()).expect("a block is shorter than 4 GiB"),
+            crc: crc32c::crc32c(block),
+            seal,
         }
     }
 
@@ -214,8 +226,9 @@ impl<'a> SpillWriter<'a> {
             None => self.begin()?,
         };
         let Filling { bytes, used, at } = self.filling.insert(filling);
-        bytes[*used..*used + block.len()].copy_from_slice(block);
-        let spilled = Spilled::new(block, *at + *used as u64);
+        let copy = &mut bytes[*used..*used + block.len()];
+        copy.copy_from_slice(block);
+        let spilled = self.spill.seal(copy, *at + *used as u64);
         *used += len;
         self.count(block);
         Ok(spilled)
@@ -226,9 +239,10 @@ impl<'a> SpillWriter<'a> {
         let mut bytes = AlignedBuf::new(len);
         bytes[..block.len()].copy_from_slice(block);
         let at = self.spill.next.fetch_add(len as u64, Relaxed);
+        let spilled = self.spill.seal(&mut bytes[..block.len()], at);
         self.spill.file_to_write()?.write_at(&bytes, at)?;
         self.count(block);
-        Ok(Spilled::new(block, at))
+        Ok(spilled)
     }
 
     fn count(&self, block: &[u8]) {
@@ -309,15 +323,26 @@ mod tests {
 
     #[test]
     fn what_is_read_back_is_what_was_written_or_an_error() {
-        for (queue, method) in
+        let methods = [FlushMethod::Direct, FlushMethod::Fsync, FlushMethod::Direct];
+        let scratches = [None, Some(Arc::new(Scratch::drawn()))];
+        let each = scratches.iter().flat_map(|scratch| {
             queues()
                 .into_iter()
-                .zip([FlushMethod::Direct, FlushMethod::Fsync, FlushMethod::Direct])
-        {
+                .zip(methods)
+                .map(move |how| (how, scratch))
+        });
+        for ((queue, method), scratch) in each {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join(SPILL_FILE);
             std::fs::write(&path, "of an earlier process").unwrap();
-            let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue, method).unwrap();
+            let spill = Spill::new(
+                Arc::new(RealDisk),
+                dir.path(),
+                queue,
+                method,
+                scratch.clone(),
+            )
+            .unwrap();
             assert!(!path.exists());
             let mut blocks: Vec<Spilled> = thread::scope(|scope| {
                 let write = |from| {
@@ -340,6 +365,9 @@ mod tests {
             let read = spill.read(&blocks).unwrap();
             let is_right = |(n, bytes): (usize, &AlignedBuf)| bytes[..] == block(n);
             assert!(read.iter().enumerate().all(is_right));
+            let stored = std::fs::read(&path).unwrap();
+            let shows = stored.windows(100).any(|w| w == [19; 100]);
+            assert_eq!(shows, scratch.is_none());
 
             // MAP-3.
             let at = blocks[7].at + 5;
@@ -382,7 +410,7 @@ mod tests {
         });
         let queue = Arc::new(IoQueue::start(false).unwrap());
         let disk = MeddledDisk::new(gate.clone());
-        let spill = Spill::new(disk, dir, queue, FlushMethod::Direct).unwrap();
+        let spill = Spill::new(disk, dir, queue, FlushMethod::Direct, None).unwrap();
         (gate, spill)
     }
 

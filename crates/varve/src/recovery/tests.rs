@@ -40,6 +40,7 @@ fn control(checkpoint: Lsn) -> Control {
         checkpoint,
         clean_shutdown: false,
         files_match: false,
+        encrypted: false,
         id_limit: 7,
         next_space: 0,
         next_table: 0,
@@ -188,7 +189,14 @@ pub(super) fn try_scan_on(
         forgets_a_block: false,
     };
     let settings = set(settings);
-    scan(&disk, dir, &control(from), settings, &Arc::new(queue))
+    scan(
+        &disk,
+        dir,
+        &control(from),
+        settings,
+        &Arc::new(queue),
+        &Default::default(),
+    )
 }
 
 /// Which pages are not what they should be.
@@ -544,7 +552,8 @@ fn replay_has_its_files_open() {
     let mut rng = SmallRng::seed_from_u64(10);
     let made = make(&mut rng, 300);
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let redo = RedoReader::open(&*disk, made.dir.path(), &UUID, START).unwrap();
+    let redo =
+        RedoReader::open(&*disk, made.dir.path(), &UUID, START, &Default::default()).unwrap();
     for file in std::fs::read_dir(made.dir.path().join(REDO_DIR)).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }

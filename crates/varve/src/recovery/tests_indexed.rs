@@ -23,8 +23,17 @@ fn made(seed: u64) -> Made {
 fn index_all(made: &Made, from: Lsn, lie: impl Fn(&Frame<'_>) -> Option<Vec<u8>>) -> Vec<u64> {
     let dir = made.dir.path();
     let queue = Arc::new(IoQueue::one_by_one());
-    let stream = Stream::open(&RealDisk, dir, &UUID, from, &queue, Through::Cache).unwrap();
-    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from).unwrap();
+    let stream = Stream::open(
+        &RealDisk,
+        dir,
+        &UUID,
+        from,
+        &queue,
+        Through::Cache,
+        &Default::default(),
+    )
+    .unwrap();
+    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from, &Default::default()).unwrap();
     let (mut first, mut numbers) = (from, Vec::new());
     for (header, end) in stream.files().take_while(|(_, end)| *end <= made.end) {
         let mut builder = IndexBuilder::new();

@@ -282,7 +282,7 @@ impl RedoLog {
     /// Reserves redo capacity for one mini-transaction whose records take at most `max_bytes`. May wait for
     /// the checkpoint to advance: hold no latch.
     pub fn reserve(&self, max_bytes: u32) -> Result<Reservation<'_>> {
-        let bytes = frame::frame_bytes(max_bytes as usize) as u64;
+        let bytes = frame::frame_bytes(max_bytes as usize + self.body_overhead()) as u64;
         if bytes > u64::from(frame::MAX_FRAME_BYTES) {
             return Err(Error::TooLarge {
                 what: "mini-transaction's redo".into(),
@@ -304,7 +304,7 @@ impl RedoLog {
 
     /// Like [`reserve`](Self::reserve), if nobody has to be waited for.
     pub(super) fn try_reserve(&self, max_bytes: u32) -> Option<Reservation<'_>> {
-        let bytes = frame::frame_bytes(max_bytes as usize) as u64;
+        let bytes = frame::frame_bytes(max_bytes as usize + self.body_overhead()) as u64;
         let is_claimed = self.try_claim(bytes);
         is_claimed.then(|| Reservation {
             log: self,

@@ -58,6 +58,8 @@ pub struct Control {
     pub clean_shutdown: bool,
     /// After a clean shutdown: the table files are those that the definitions name.
     pub files_match: bool,
+    /// There may be encrypted tables, so that undo is encrypted, too.
+    pub encrypted: bool,
     /// Transaction ids below this may have been used.
     pub id_limit: u64,
     pub next_space: u32,
@@ -291,6 +293,7 @@ fn encode(control: &Control, sequence: u64) -> [u8; COPY_BYTES] {
     put(&control.next_space.to_le_bytes());
     put(&[u8::from(control.clean_shutdown)]);
     put(&[u8::from(control.files_match)]);
+    put(&[u8::from(control.encrypted)]);
     let crc = crc32c::crc32c(&block[..CRC_AT]);
     block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     block
@@ -329,6 +332,7 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<Copied> {
         next_space: u32_at(104),
         clean_shutdown: clean,
         files_match: block[109] != 0,
+        encrypted: block[110] != 0,
     };
     let sequence = u64_at(64);
     if sequence > LAST_SEQUENCE {
@@ -404,6 +408,7 @@ mod tests {
             checkpoint: Lsn(8192),
             clean_shutdown: true,
             files_match: false,
+            encrypted: false,
             id_limit: 1 << 40,
             next_space: 12,
             next_table: 13,
@@ -429,6 +434,7 @@ mod tests {
                 checkpoint: Lsn(checkpoint),
                 clean_shutdown: false,
                 files_match: false,
+                encrypted: false,
                 ..sample()
             };
             assert_eq!(read, expected.with_ids_ahead());
@@ -548,6 +554,7 @@ mod tests {
             checkpoint: Lsn(0),
             clean_shutdown: false,
             files_match: false,
+            encrypted: false,
             id_limit: 0,
             next_space: 7,
             next_table: 20,

@@ -37,9 +37,10 @@ use std::sync::Arc;
 
 use super::LogSettings;
 use super::files::{
-    Chain, HEADER_USED, Header, LogFile, REDO_DIR, Spare, encode, list, path_of, payload,
+    Chain, HEADER_USED, Header, LogFile, LogLock, REDO_DIR, Spare, encode, list, path_of, payload,
 };
 use crate::base::{Error, Lsn, Result};
+use crate::encryption::{Cipher, Keyring};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, DiskFile, IoQueue, OpenMode};
 
 /// No file is shorter.
@@ -90,6 +91,7 @@ pub(super) struct FilesToRead {
     pub queue: Arc<IoQueue>,
     pub dir: PathBuf,
     pub buffered: bool,
+    pub keyring: Keyring,
 }
 
 /// What makes the pool more like it should be.
@@ -109,6 +111,9 @@ pub struct FilePool {
     /// `file_bytes` is the length of new files; `capacity_bytes` is what files are kept for.
     settings: LogSettings,
     generation: u64,
+    /// If this generation's frames are encrypted.
+    lock: Option<LogLock>,
+    cipher: Option<Arc<Cipher>>,
     /// Ascending, the current one and the prepared one included. No number is left out.
     in_use: VecDeque<InUse>,
     spares: VecDeque<Spare>,
@@ -132,12 +137,15 @@ impl FilePool {
         let dir = data_dir.join(REDO_DIR);
         disk.create_dir_all(&dir)?;
         disk.sync_dir(data_dir)?;
+        let (lock, cipher) = lock_with(&settings)?;
         let mut pool = FilePool {
             disk,
             queue: Arc::new(IoQueue::one_by_one()),
             dir,
             settings,
             generation: 1,
+            lock,
+            cipher,
             in_use: VecDeque::new(),
             spares: VecDeque::new(),
             prepared: None,
@@ -161,12 +169,13 @@ impl FilePool {
     ) -> Result<(FilePool, LogFile)> {
         let dir = data_dir.join(REDO_DIR);
         let listing = list(&*disk, &dir, &settings.uuid, 1)?;
-        let chain = Chain::of(&*disk, &dir, &listing.log, checkpoint)?;
+        let chain = Chain::of(&*disk, &dir, &listing.log, checkpoint, &settings.keyring)?;
         let mut spares = listing.spares;
         let in_log = |h: &Header| Spare {
             number: h.number,
             len: h.file_bytes,
             is_filled: true,
+            is_clear: h.lock.is_none(),
         };
         let below = |h: &&Header| h.number < chain.files[0].header.number;
         let unused = listing.log.iter().take_while(below);
@@ -197,6 +206,7 @@ impl FilePool {
             .header;
         let newest = (last.number, end);
         let file_bytes = file_bytes_for(settings.capacity_bytes, Some(last.file_bytes));
+        let (lock, cipher) = lock_with(&settings)?;
         let mut pool = FilePool {
             disk,
             queue,
@@ -206,6 +216,8 @@ impl FilePool {
                 ..settings
             },
             generation: generations.max().unwrap_or(0) + 1,
+            lock,
+            cipher,
             in_use,
             spares: VecDeque::new(),
             prepared: None,
@@ -224,6 +236,11 @@ impl FilePool {
 
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// With which this generation's frames are encrypted.
+    pub fn cipher(&self) -> Option<&Arc<Cipher>> {
+        self.cipher.as_ref()
     }
 
     /// Takes over what an opening found, without what is of no use.
@@ -338,6 +355,7 @@ impl FilePool {
             queue: self.queue.clone(),
             dir: self.dir.clone(),
             buffered: self.settings.buffered,
+            keyring: self.settings.keyring.clone(),
         }
     }
 
@@ -374,7 +392,12 @@ impl FilePool {
         }
         // The last ones first: what was made for a capacity that could not be had.
         let spares = || (0..self.spares.len()).rev();
-        let is_odd = |at: &usize| self.spares[*at].len != self.settings.file_bytes;
+        // What is not encrypted in a log that is does not stay.
+        let shows = |spare: &Spare| spare.is_clear && self.lock.is_some();
+        let is_odd = |at: &usize| {
+            let spare = &self.spares[*at];
+            spare.len != self.settings.file_bytes || shows(spare)
+        };
         let is_surplus = |at: &usize| self.is_surplus(*at);
         // As long as there are odd ones, usual ones are only made, until none of the odd ones is needed.
         match spares().any(|at| is_odd(&at)) {
@@ -450,6 +473,7 @@ impl FilePool {
             number,
             len,
             is_filled: false,
+            is_clear: false,
         };
         Ok((spare, file))
     }
@@ -465,6 +489,7 @@ impl FilePool {
                 number: header.number,
                 len: header.file_bytes,
                 is_filled: true,
+                is_clear: header.lock.is_none(),
             });
         }
     }
@@ -494,12 +519,14 @@ impl FilePool {
             start,
             generation: self.generation,
             file_bytes: spare.len,
+            lock: self.lock,
         };
         let file = match self.settings.buffered {
             true => self.disk.open(&path, OpenMode::Existing)?,
             false => self.disk.open_direct(&path)?,
         };
-        if !spare.is_filled {
+        // Nothing in clear stays behind what is written from now on.
+        if !spare.is_filled || spare.is_clear && self.lock.is_some() {
             file.fill(DIRECT_BLOCK as u64)?;
         }
         let mut block = AlignedBuf::new(DIRECT_BLOCK);
@@ -533,6 +560,15 @@ impl FilePool {
     }
 }
 
+/// How the frames of a new generation are encrypted, and by what.
+fn lock_with(settings: &LogSettings) -> Result<(Option<LogLock>, Option<Arc<Cipher>>)> {
+    if !settings.encrypted {
+        return Ok((None, None));
+    }
+    let lock = LogLock::new(&settings.keyring)?;
+    Ok((Some(lock), Some(lock.cipher(&settings.keyring)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use rand::rngs::SmallRng;
@@ -552,6 +588,8 @@ mod tests {
             page_size: 16_384,
             uuid: [5; 16],
             buffered: false,
+            encrypted: false,
+            keyring: Default::default(),
             sabotage: None,
         }
     }
@@ -612,7 +650,14 @@ mod tests {
             pool.release(checkpoint);
         }
         let redo = dir.path().join(REDO_DIR);
-        let chain = Chain::open(&RealDisk, &redo, &settings().uuid, checkpoint, 2);
+        let chain = Chain::open(
+            &RealDisk,
+            &redo,
+            &settings().uuid,
+            checkpoint,
+            2,
+            &Default::default(),
+        );
         assert_eq!(chain.unwrap().files.len(), 11);
     }
 
@@ -627,7 +672,7 @@ mod tests {
             ..settings()
         };
         let end = Lsn(first.header.start.0 + 800);
-        let (mut pool, mut file) = open_at(dir.path(), larger, Lsn(8), end);
+        let (mut pool, mut file) = open_at(dir.path(), larger.clone(), Lsn(8), end);
         assert!(file.header.file_bytes == 65_536 && pool.room().0 >= end.0 + larger.capacity_bytes);
         for _ in 0..25 {
             pool.release(file.header.start);
@@ -743,7 +788,8 @@ mod tests {
                 (generation, end)
             );
             let redo = dir.path().join(REDO_DIR);
-            let chain = Chain::open(&RealDisk, &redo, &[5; 16], Lsn(8), 1).unwrap();
+            let chain =
+                Chain::open(&RealDisk, &redo, &[5; 16], Lsn(8), 1, &Default::default()).unwrap();
             assert_eq!(
                 chain.files[1].end, end,
                 "the older file ends where the new one begins"
@@ -765,7 +811,15 @@ mod tests {
         let third = pool.next().unwrap();
         let redo = dir.path().join(REDO_DIR);
         let open = |from: u64| {
-            Chain::open(&RealDisk, &redo, &[5; 16], Lsn(from), 1).map(|c| c.files.len())
+            Chain::open(
+                &RealDisk,
+                &redo,
+                &[5; 16],
+                Lsn(from),
+                1,
+                &Default::default(),
+            )
+            .map(|c| c.files.len())
         };
         assert_eq!(open(8).unwrap(), 3);
         assert!(open(0).is_err(), "an LSN before the first file");
@@ -773,7 +827,7 @@ mod tests {
             open(third.header.end().0 + 8).is_err(),
             "an LSN after the last file"
         );
-        let other = Chain::open(&RealDisk, &redo, &[6; 16], Lsn(8), 1)
+        let other = Chain::open(&RealDisk, &redo, &[6; 16], Lsn(8), 1, &Default::default())
             .err()
             .unwrap();
         assert!(other.to_string().contains("database"), "{other}");

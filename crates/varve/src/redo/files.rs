@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::LogSettings;
 use super::intro::{FileIntro, INTRO_BYTES, NO_SPACE};
 use crate::base::{Error, Lsn, Result, map_together};
+use crate::encryption::{Cipher, Encryption, Keyring, random};
 use crate::io::{DIRECT_BLOCK, Disk, DiskFile, OpenMode};
 
 /// The directory of log files within the data directory.
@@ -31,6 +32,7 @@ const MAGIC: &[u8; 8] = b"VARVELOG";
 /// The part of the header that is used: one sector, so that it is never torn.
 pub(super) const HEADER_USED: usize = 512;
 const CRC_AT: usize = HEADER_USED - 4;
+const LOCK_AT: usize = INTRO_BYTES + 4 * 8;
 const SUFFIX: &str = ".vlog";
 
 /// Bytes of the stream for which a file of this length has room.
@@ -45,6 +47,50 @@ pub struct Header {
     pub start: Lsn,
     pub generation: u64,
     pub file_bytes: u64,
+    /// `None`: its frames are not encrypted.
+    pub lock: Option<LogLock>,
+}
+
+/// How the frames of a generation are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLock {
+    pub key_version: u32,
+    pub key: u32,
+    /// Drawn when the log was opened (ENC-1).
+    pub salt: [u8; 16],
+}
+
+impl LogLock {
+    /// For a log that is being opened.
+    pub fn new(keyring: &Keyring) -> Result<LogLock> {
+        let key = Encryption::FIRST_KEY;
+        Ok(LogLock {
+            key_version: keyring.newest(key)?,
+            key,
+            salt: random(),
+        })
+    }
+
+    pub fn cipher(&self, keyring: &Keyring) -> Result<Arc<Cipher>> {
+        let cipher = keyring.of_log(&self.salt, self.key, self.key_version);
+        cipher.map_err(|e| e.in_file(REDO_DIR))
+    }
+
+    fn put(&self, b: &mut [u8; HEADER_USED]) {
+        b[LOCK_AT..LOCK_AT + 4].copy_from_slice(&self.key_version.to_le_bytes());
+        b[LOCK_AT + 4..LOCK_AT + 8].copy_from_slice(&self.key.to_le_bytes());
+        b[LOCK_AT + 8..LOCK_AT + 24].copy_from_slice(&self.salt);
+    }
+
+    fn read(b: &[u8; HEADER_USED]) -> Option<LogLock> {
+        let word = |at: usize| u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"));
+        let key_version = word(LOCK_AT);
+        (key_version > 0).then(|| LogLock {
+            key_version,
+            key: word(LOCK_AT + 4),
+            salt: b[LOCK_AT + 8..LOCK_AT + 24].try_into().expect("16 bytes"),
+        })
+    }
 }
 
 impl Header {
@@ -66,6 +112,9 @@ pub(super) fn encode(header: &Header, settings: &LogSettings) -> [u8; HEADER_USE
     for (i, word) in words.into_iter().enumerate() {
         let at = INTRO_BYTES + 8 * i;
         b[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    if let Some(lock) = &header.lock {
+        lock.put(&mut b);
     }
     let crc = crc32c::crc32c(&b[..CRC_AT]);
     b[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
@@ -96,6 +145,7 @@ fn decode(b: &[u8; HEADER_USED], uuid: &[u8; 16], path: &Path) -> Result<Option<
         start: Lsn(word(1)),
         generation: word(2),
         file_bytes: word(3),
+        lock: LogLock::read(b),
     };
     let sane = header.file_bytes > FILE_HEADER
         && header.file_bytes.is_multiple_of(8)
@@ -141,6 +191,8 @@ pub(super) struct Spare {
     pub len: u64,
     /// Whether it was in use before. If not, its space is only reserved.
     pub is_filled: bool,
+    /// What it was filled with is not encrypted.
+    pub is_clear: bool,
 }
 
 /// Reads all headers, with so many threads.
@@ -167,6 +219,7 @@ pub(super) fn list(
                 number,
                 len: entry.len,
                 is_filled: header.is_some(),
+                is_clear: header.is_some_and(|header| header.lock.is_none()),
             }),
         }
     }
@@ -218,6 +271,8 @@ pub struct ChainFile {
     /// Where the file's part of the stream ends: its own end, or an earlier start of its successor.
     pub end: Lsn,
     pub file: Arc<dyn DiskFile>,
+    /// If its frames are encrypted.
+    pub cipher: Option<Arc<Cipher>>,
 }
 
 impl Chain {
@@ -229,12 +284,19 @@ impl Chain {
         uuid: &[u8; 16],
         from: Lsn,
         threads: usize,
+        keyring: &Keyring,
     ) -> Result<Chain> {
         let listing = list(disk, dir, uuid, threads)?;
-        Chain::of(disk, dir, &listing.log, from)
+        Chain::of(disk, dir, &listing.log, from, keyring)
     }
 
-    pub(super) fn of(disk: &dyn Disk, dir: &Path, log: &[Header], from: Lsn) -> Result<Chain> {
+    pub(super) fn of(
+        disk: &dyn Disk,
+        dir: &Path,
+        log: &[Header],
+        from: Lsn,
+        keyring: &Keyring,
+    ) -> Result<Chain> {
         let Some(first) = log.iter().rposition(|h| h.start <= from) else {
             return Err(missing(dir, from));
         };
@@ -259,10 +321,12 @@ impl Chain {
                 let expected = format!("{} bytes", header.file_bytes);
                 return Err(damaged(&path, expected, format!("{}", file.len()?)));
             }
+            let cipher = header.lock.map(|lock| lock.cipher(keyring)).transpose()?;
             files.push(ChainFile {
                 header: *header,
                 end,
                 file,
+                cipher,
             });
         }
         if files.last().is_none_or(|last| from > last.end) {
@@ -283,6 +347,13 @@ impl Chain {
             .take_while(|f| f.header.generation == generation)
             .last()?;
         Some((generation, last.end))
+    }
+
+    /// With which the frames of a generation are encrypted.
+    pub(super) fn cipher(&self, generation: u64) -> Option<&Arc<Cipher>> {
+        let mut files = self.files.iter();
+        let file = files.find(|f| f.header.generation == generation)?;
+        file.cipher.as_ref()
     }
 
     /// A log that was opened again later can't end before that opening. `generation`: of what is not whole at

@@ -12,9 +12,16 @@
 //!   time the log is opened for writing: neither the leftovers of a recycled file nor frames from beyond a
 //!   torn tail of an earlier run are ever taken for new ones.
 //!
+//! The body of a frame of an **encrypted** generation is encrypted, by a cipher of the generation's own with
+//! the frame's LSN as the nonce (ENC-1), and 16 bytes of tag follow it. The checksum is that of what is
+//! stored, so that nobody needs a key to find the stream's end. Marks, which are shorter than any such frame,
+//! are not encrypted (`mark`).
+//!
 //! Pure functions; bytes from disk never panic.
 
-use crate::base::Lsn;
+use super::mark::MARK_RECORD;
+use crate::base::{Error, Lsn, Result};
+use crate::encryption::{Cipher, TAG_BYTES, counted_nonce};
 
 /// Bytes of a frame's header.
 pub const FRAME_HEADER: usize = 8;
@@ -73,9 +80,63 @@ pub fn verify(word: u64, body: &[u8], start: Lsn, generation: u64) -> bool {
     header_word(body_crc(&[body]), word as u32, start, generation) == word
 }
 
+/// Encrypts the body of the frame at `start` in place, and returns the tag.
+pub fn encrypt(cipher: &Cipher, start: Lsn, body: &mut [u8]) -> [u8; TAG_BYTES] {
+    cipher.encrypt(counted_nonce(start.0), &[], body)
+}
+
+/// Whether a frame of an encrypted generation with a stored body of so many bytes is encrypted.
+pub const fn is_encrypted(body_len: usize) -> bool {
+    body_len > TAG_BYTES
+}
+
+/// The body of a frame of an encrypted generation that was decrypted in its place.
+pub fn without_tag(stored: &[u8]) -> &[u8] {
+    match is_encrypted(stored.len()) {
+        true => &stored[..stored.len() - TAG_BYTES],
+        false => stored,
+    }
+}
+
+/// Decrypts the stored body of a frame whose checksum is right, in place. Returns how long it is then.
+pub fn decrypt(cipher: &Cipher, start: Lsn, stored: &mut [u8]) -> Result<usize> {
+    if !is_encrypted(stored.len()) && stored[0] == MARK_RECORD {
+        return Ok(stored.len());
+    }
+    let len = stored.len().saturating_sub(TAG_BYTES);
+    let (body, tag) = stored.split_at_mut(len);
+    let is_right = |tag| cipher.decrypt(counted_nonce(start.0), &[], tag, body);
+    match (&*tag).try_into().is_ok_and(is_right) {
+        true => Ok(len),
+        false => Err(Error::NoKey {
+            what: format!(
+                "the redo log can't be decrypted at LSN {start} with version {} of its key: that is another key now, or the log was changed",
+                cipher.version()
+            ),
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// ENC-2
+    #[test]
+    fn encrypted_frames_are_bound_to_their_place() {
+        let cipher = Cipher::derive(b"secret", b"salt", b"purpose", 1);
+        for len in [1, 7, 8, 100] {
+            let body = vec![0x41; len];
+            let mut stored = body.clone();
+            let tag = encrypt(&cipher, Lsn(4096), &mut stored);
+            stored.extend_from_slice(&tag);
+            assert!(is_encrypted(stored.len()));
+            let mut moved = stored.clone();
+            assert!(decrypt(&cipher, Lsn(4104), &mut moved).is_err());
+            assert_eq!(decrypt(&cipher, Lsn(4096), &mut stored).unwrap(), len);
+            assert_eq!(stored[..len], body);
+        }
+    }
 
     #[test]
     fn headers_say_their_lengths() {

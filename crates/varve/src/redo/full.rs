@@ -89,10 +89,13 @@ fn open(files_to_read: &FilesToRead) -> Result<Vec<ChainFile>> {
             true => files_to_read.disk.open_direct(&path)?,
             false => files_to_read.disk.open(&path, OpenMode::ReadOnly)?,
         };
+        let lock = f.header.lock;
+        let cipher = lock.map(|lock| lock.cipher(&files_to_read.keyring));
         Ok(ChainFile {
             header: f.header,
             end: f.end,
             file,
+            cipher: cipher.transpose()?,
         })
     });
     files.collect()

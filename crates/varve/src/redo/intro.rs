@@ -24,7 +24,7 @@ pub const INTRO_BYTES: usize = 64;
 
 /// The format version that this program writes. docs/format.md says what each one is, and what a new one has
 /// to bring.
-pub const FORMAT_VERSION: u32 = 12;
+pub const FORMAT_VERSION: u32 = 13;
 /// The oldest one that it reads.
 pub const OLDEST_VERSION: u32 = 4;
 
@@ -166,13 +166,13 @@ mod tests {
             (0, b'X', "damaged"),
             (
                 8,
-                13,
-                "format version 13, this program reads versions 4 to 12; it was made by a newer",
+                14,
+                "format version 14, this program reads versions 4 to 13; it was made by a newer",
             ),
             (
                 8,
                 3,
-                "format version 3, this program reads versions 4 to 12; it was made by a program from before",
+                "format version 3, this program reads versions 4 to 13; it was made by a program from before",
             ),
             (11, 1, "newer program"),
             (36, 2, "checksum kind 2"),

@@ -19,6 +19,7 @@
 //! appenders under latches never hang, and every waiting or later `sync_to`, `write_to` and `reserve` returns
 //! `Error::Poisoned`.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -37,6 +38,7 @@ use super::group::{Group, Role};
 use super::ring::Ring;
 use super::write::Writer;
 use crate::base::{Error, Lsn, Result, Sabotage, Stops};
+use crate::encryption::{Cipher, TAG_BYTES};
 use crate::io::{Disk, IoQueue};
 
 type Callback<T> = OnceLock<Box<dyn Fn(T) + Send + Sync>>;
@@ -70,6 +72,8 @@ pub(super) fn count(counter: &AtomicU64, n: u64) {
 pub struct RedoLog {
     pub(super) ring: Ring,
     generation: u64,
+    /// If frames are encrypted.
+    cipher: Option<Arc<Cipher>>,
     /// What the database does wrong on purpose. It stands here because every part of it can reach the log.
     sabotage: Option<Sabotage>,
     /// Where tests hold a thread. It stands here for the same reason.
@@ -93,6 +97,14 @@ pub struct RedoLog {
     pub(super) alarm: Alarm,
     pub(super) counters: LogCounters,
 }
+
+thread_local! {
+    /// A frame's body while it is encrypted.
+    static ENCRYPTED_BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A thread keeps no more memory for that.
+const KEPT_BODY_BYTES: usize = 64 << 10;
 
 /// So many bytes in the log buffer are written without waiting for a commit, or half of what it takes if that
 /// is less: long writes, and a commit that comes after many changes has little to wait for.
@@ -133,7 +145,7 @@ impl RedoLog {
         start: Lsn,
     ) -> Result<RedoLog> {
         settings.validate()?;
-        let (pool, first) = FilePool::create(disk, data_dir, settings, start)?;
+        let (pool, first) = FilePool::create(disk, data_dir, settings.clone(), start)?;
         Ok(RedoLog::new(&settings, pool, first, start, start))
     }
 
@@ -148,7 +160,8 @@ impl RedoLog {
         end: Lsn,
     ) -> Result<RedoLog> {
         settings.validate()?;
-        let (pool, first) = FilePool::open_at(disk, queue, data_dir, settings, checkpoint, end)?;
+        let copy = settings.clone();
+        let (pool, first) = FilePool::open_at(disk, queue, data_dir, copy, checkpoint, end)?;
         Ok(RedoLog::new(&settings, pool, first, checkpoint, end))
     }
 
@@ -162,6 +175,7 @@ impl RedoLog {
         RedoLog {
             ring: Ring::new(settings.buffer_bytes, end),
             generation: pool.generation(),
+            cipher: pool.cipher().cloned(),
             sabotage: settings.sabotage,
             stops: Arc::default(),
             bounds: Bounds::new(settings, &pool, checkpoint, end),
@@ -252,6 +266,51 @@ impl RedoLog {
     /// [`complete`](Self::complete); it must not stop in between. If the log is poisoned the frame may be
     /// lost: its LSN never becomes durable, and its waiters get an error (WAL-4).
     pub fn append(&self, reservation: &Reservation<'_>, parts: &[&[u8]]) -> Ticket {
+        match &self.cipher {
+            Some(cipher) => self.append_encrypted(reservation, parts, cipher),
+            None => self.append_clear(reservation, parts),
+        }
+    }
+
+    /// What a body takes more than its own bytes, a frame's header aside.
+    pub(super) fn body_overhead(&self) -> usize {
+        self.cipher.as_ref().map_or(0, |_| TAG_BYTES)
+    }
+
+    /// Encrypted between taking the place, which is the nonce, and copying it there: appenders behind this
+    /// one wait no longer for that than for a longer frame.
+    fn append_encrypted(
+        &self,
+        reservation: &Reservation<'_>,
+        parts: &[&[u8]],
+        cipher: &Cipher,
+    ) -> Ticket {
+        // A thread that is ending has none any more.
+        let mut body = ENCRYPTED_BODY.try_with(Cell::take).unwrap_or_default();
+        parts.iter().for_each(|part| body.extend_from_slice(part));
+        let length = frame::length_field(body.len() + TAG_BYTES);
+        let len = u64::from(length & !7);
+        reservation.use_up(len);
+        let start = self.ring.take(len);
+        let has_room = self.ring.has_room(start, len) || self.wait_for_room(start, len);
+        let header = has_room.then(|| {
+            let tag = frame::encrypt(cipher, start, &mut body);
+            let parts: &[&[u8]] = &[&body, &tag];
+            self.ring.copy(Lsn(start.0 + 8), parts);
+            frame::header_word(frame::body_crc(parts), length, start, self.generation)
+        });
+        if body.capacity() <= KEPT_BODY_BYTES {
+            body.clear();
+            let _ = ENCRYPTED_BODY.try_with(|kept| kept.set(body));
+        }
+        Ticket {
+            start,
+            end: Lsn(start.0 + len),
+            header,
+        }
+    }
+
+    pub(super) fn append_clear(&self, reservation: &Reservation<'_>, parts: &[&[u8]]) -> Ticket {
         let body: usize = parts.iter().map(|p| p.len()).sum();
         let length = frame::length_field(body);
         let len = u64::from(length & !7);

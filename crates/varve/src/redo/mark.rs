@@ -31,6 +31,7 @@ use crate::io::IoQueue;
 pub const MARK_RECORD: u8 = 0x95;
 const BODY_BYTES: usize = 9;
 const FRAME_BYTES: usize = frame::frame_bytes(BODY_BYTES);
+const _: () = assert!(!frame::is_encrypted(BODY_BYTES));
 /// The first half of each mark's header word.
 const LENGTH: u32 = FRAME_BYTES as u32 | (FRAME_BYTES - FRAME_HEADER - BODY_BYTES) as u32;
 
@@ -78,7 +79,7 @@ impl RedoLog {
             true => self.complete_lsn(),
             false => durable,
         };
-        let mark = self.append(&reservation, &[&body(named)]);
+        let mark = self.append_clear(&reservation, &[&body(named)]);
         assert!(
             durable <= mark.start,
             "WAL-10: {durable} is above the mark's own place"

@@ -64,9 +64,10 @@ pub use stream::{Fetched, GAP_BYTES, Stream};
 pub use writer::LogWriter;
 
 use crate::base::{Error, Result, Sabotage};
+use crate::encryption::Keyring;
 
 /// How a log is laid out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct LogSettings {
     /// The most that may lie between the checkpoint and the newest LSN.
     pub capacity_bytes: u64,
@@ -78,6 +79,9 @@ pub struct LogSettings {
     pub uuid: [u8; 16],
     /// Whether the log is written through the operating system's cache.
     pub buffered: bool,
+    /// Whether what is written from now on is encrypted.
+    pub encrypted: bool,
+    pub keyring: Keyring,
     /// What the database does wrong on purpose, for tests of tests.
     pub sabotage: Option<Sabotage>,
 }
@@ -95,6 +99,8 @@ impl LogSettings {
             page_size,
             uuid,
             buffered: false,
+            encrypted: false,
+            keyring: Keyring::default(),
             sabotage: None,
         }
     }

@@ -4,7 +4,8 @@
 //! headers alone, so that other threads can check them while the next piece is being read
 //! ([`Piece::frames`]). A piece may then hold what is no part of the stream, from the first frame on that is
 //! not whole (WAL-3); all pieces after that one are to be thrown away, and [`PieceReader::check_end`] says
-//! whether the stream may end there.
+//! whether the stream may end there. Frames that are encrypted are checked and decrypted before the piece is
+//! returned.
 //!
 //! A piece is a block as it was read (`ahead`), with the beginning of its first frame, which the block before
 //! had, copied before it. The log must not be written to meanwhile.
@@ -16,20 +17,43 @@ use super::ahead::{Ahead, Block, Buffer};
 use super::files::Chain;
 use super::{Frame, frame};
 use crate::base::{Lsn, Result};
+use crate::encryption::Cipher;
 use crate::io::IoQueue;
 
-/// A piece of the stream, cut between frames. Nobody has looked at the checksums yet.
+/// A piece of the stream, cut between frames.
 pub struct Piece {
     pub start: Lsn,
     pub generation: u64,
     buffer: Buffer,
     /// Where it is there.
     range: Range<usize>,
+    /// How many bytes of it are whole frames, which are decrypted now; `None` if they never were encrypted,
+    /// and nobody has looked at their checksums yet.
+    decrypted: Option<usize>,
     /// Behind it no frame can begin.
     pub is_last: bool,
 }
 
 impl Piece {
+    /// Decrypts the frames up to the first that is not whole.
+    fn decrypt(&mut self, cipher: &Cipher) -> Result<()> {
+        let bytes = &mut self.buffer[self.range.clone()];
+        let mut at = 0;
+        while let Some(word) = header_at(bytes, at) {
+            let (total, body_len) = frame::lengths(word).expect("the piece was cut by its lengths");
+            let begin = at + frame::FRAME_HEADER;
+            let body = &mut bytes[begin..begin + body_len];
+            let start = Lsn(self.start.0 + at as u64);
+            if !frame::verify(word, body, start, self.generation) {
+                break;
+            }
+            frame::decrypt(cipher, start, body)?;
+            at += total;
+        }
+        self.decrypted = Some(at);
+        Ok(())
+    }
+
     pub fn frames(&self) -> Frames<'_> {
         Frames {
             piece: self,
@@ -67,11 +91,17 @@ impl<'a> Iterator for Frames<'a> {
         let word = header_at(self.bytes, self.at)?;
         let (total, body_len) = frame::lengths(word).expect("the piece was cut by its lengths");
         let begin = self.at + frame::FRAME_HEADER;
-        let body = &self.bytes[begin..begin + body_len];
+        let mut body = &self.bytes[begin..begin + body_len];
         let start = self.end();
-        self.is_whole &= frame::verify(word, body, start, self.piece.generation);
+        self.is_whole &= match self.piece.decrypted {
+            Some(whole) => self.at < whole,
+            None => frame::verify(word, body, start, self.piece.generation),
+        };
         if !self.is_whole {
             return None;
+        }
+        if self.piece.decrypted.is_some() {
+            body = frame::without_tag(body);
         }
         self.at += total;
         let end = self.end();
@@ -184,13 +214,18 @@ impl PieceReader {
             }
             let start = self.at;
             self.at = Lsn(start.0 + whole as u64);
-            return Ok(Some(Piece {
+            let mut piece = Piece {
                 start,
                 generation,
                 buffer,
                 range: range.start..range.start + whole,
+                decrypted: None,
                 is_last: self.ended,
-            }));
+            };
+            if let Some(cipher) = self.chain.cipher(generation) {
+                piece.decrypt(cipher)?;
+            }
+            return Ok(Some(piece));
         }
         self.ended = true;
         Ok(None)

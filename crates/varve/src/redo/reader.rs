@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::files::{Chain, FILE_HEADER, REDO_DIR};
 use super::frame;
 use crate::base::{Lsn, Result};
+use crate::encryption::Keyring;
 use crate::io::{Disk, IoQueue};
 
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -50,8 +51,9 @@ impl RedoReader {
         data_dir: &Path,
         uuid: &[u8; 16],
         from: Lsn,
+        keyring: &Keyring,
     ) -> Result<RedoReader> {
-        let chain = Chain::open(disk, &data_dir.join(REDO_DIR), uuid, from, 1)?;
+        let chain = Chain::open(disk, &data_dir.join(REDO_DIR), uuid, from, 1, keyring)?;
         Ok(RedoReader {
             chain,
             at: from,
@@ -71,7 +73,7 @@ impl RedoReader {
             self.ended = true;
             return Ok(None);
         };
-        let Some((word, body)) = self.parse(generation, run_end)? else {
+        let Some((word, mut body)) = self.parse(generation, run_end)? else {
             self.ended = true;
             self.chain.check_end(generation, self.at)?;
             let queue = Arc::new(IoQueue::one_by_one());
@@ -79,6 +81,11 @@ impl RedoReader {
             return Ok(None);
         };
         let start = self.at;
+        if let Some(cipher) = self.chain.cipher(generation) {
+            // Once: nobody comes back to it.
+            let len = frame::decrypt(cipher, start, &mut self.window[body.clone()])?;
+            body.end = body.start + len;
+        }
         self.at = Lsn(start.0 + u64::from(word as u32 & !7));
         Ok(Some(Frame {
             start,

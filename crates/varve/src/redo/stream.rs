@@ -14,6 +14,7 @@ use super::frame::{self, FRAME_HEADER};
 use super::pieces::{PieceReader, Through};
 use super::reader::Frame;
 use crate::base::{DISK_THREADS, Error, Lsn, Result};
+use crate::encryption::{Cipher, Keyring};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, IoQueue, Read};
 
 /// Frames so near to each other are read in one go.
@@ -36,13 +37,14 @@ impl Stream {
         from: Lsn,
         queue: &Arc<IoQueue>,
         through: Through,
+        keyring: &Keyring,
     ) -> Result<Stream> {
         let dir = data_dir.join(REDO_DIR);
         let threads = match queue.is_asynchronous() {
             true => DISK_THREADS,
             false => 1,
         };
-        let mut chain = Chain::open(disk, &dir, uuid, from, threads)?;
+        let mut chain = Chain::open(disk, &dir, uuid, from, threads, keyring)?;
         if through == Through::Direct {
             let whole = |bytes: u64| bytes.is_multiple_of(DIRECT_BLOCK as u64);
             for f in chain
@@ -67,6 +69,16 @@ impl Stream {
     /// The files, each with where its part of the stream ends.
     pub fn files(&self) -> impl Iterator<Item = (Header, Lsn)> {
         self.chain.files.iter().map(|f| (f.header, f.end))
+    }
+
+    /// Whether some of it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.chain.files.iter().any(|f| f.cipher.is_some())
+    }
+
+    /// With which the frames of a generation are encrypted.
+    pub fn cipher(&self, generation: u64) -> Option<&Arc<Cipher>> {
+        self.chain.cipher(generation)
     }
 
     /// Where the stream ends at the latest.
@@ -115,6 +127,7 @@ impl Stream {
             runs: Vec::with_capacity(runs.len()),
             generations: Vec::new(),
             places: places.to_vec(),
+            decrypted: Vec::new(),
         };
         let mut blocks = readings.into_iter().zip(parts);
         for Range { start, end } in runs {
@@ -126,11 +139,13 @@ impl Stream {
             }
             fetched.runs.push((start, bytes));
         }
-        for &(start, _) in places {
+        for (n, &(start, _)) in places.iter().enumerate() {
             let generation = self.chain.run_at(start).map(|(generation, _)| generation);
-            fetched
-                .generations
-                .push(generation.ok_or_else(|| self.lacks(start))?);
+            let generation = generation.ok_or_else(|| self.lacks(start))?;
+            fetched.generations.push(generation);
+            if let Some(cipher) = self.chain.cipher(generation) {
+                fetched.decrypt(n, cipher)?;
+            }
         }
         Ok(fetched)
     }
@@ -205,20 +220,60 @@ pub struct Fetched {
     places: Vec<(Lsn, Lsn)>,
     /// Of each frame.
     generations: Vec<u64>,
+    /// The starts of those that were encrypted, ascending.
+    decrypted: Vec<Lsn>,
 }
 
 impl Fetched {
-    /// One of them by its number; `None` if what was read is no such frame.
-    pub fn frame(&self, n: usize) -> Option<Frame<'_>> {
+    /// Where one of them is: its run, and the place there.
+    fn place(&self, n: usize) -> Option<(usize, Range<usize>)> {
         let (start, end) = self.places[n];
         let run = self.runs.partition_point(|run| run.0 <= start);
-        let (from, bytes) = &self.runs[run.checked_sub(1)?];
-        let begin = (start.0 - from.0) as usize;
-        let bytes = bytes.get(begin..begin + (end.0 - start.0) as usize)?;
+        let run = run.checked_sub(1)?;
+        let begin = (start.0 - self.runs[run].0.0) as usize;
+        Some((run, begin..begin + (end.0 - start.0) as usize))
+    }
+
+    /// The header word of a frame that has these bytes, and its body's place.
+    fn body(bytes: &[u8]) -> Option<(u64, Range<usize>)> {
         let word = u64::from_le_bytes(bytes.get(..FRAME_HEADER)?.try_into().expect("8 bytes"));
         let (total, body) = frame::lengths(word).filter(|(total, _)| *total == bytes.len())?;
         debug_assert!(total >= FRAME_HEADER + body);
-        let body = &bytes[FRAME_HEADER..FRAME_HEADER + body];
+        Some((word, FRAME_HEADER..FRAME_HEADER + body))
+    }
+
+    /// Decrypts a frame in its place, if it is one.
+    fn decrypt(&mut self, n: usize, cipher: &Cipher) -> Result<()> {
+        let start = self.places[n].0;
+        if self.decrypted.last() == Some(&start) {
+            return Ok(());
+        }
+        let generation = self.generations[n];
+        let Some((run, place)) = self.place(n) else {
+            return Ok(());
+        };
+        let bytes = self.runs[run].1.get_mut(place);
+        if let Some(bytes) = bytes
+            && let Some((word, body)) = Fetched::body(bytes)
+            && frame::verify(word, &bytes[body.clone()], start, generation)
+        {
+            frame::decrypt(cipher, start, &mut bytes[body])?;
+            self.decrypted.push(start);
+        }
+        Ok(())
+    }
+
+    /// One of them by its number; `None` if what was read is no such frame.
+    pub fn frame(&self, n: usize) -> Option<Frame<'_>> {
+        let (start, end) = self.places[n];
+        let (run, place) = self.place(n)?;
+        let bytes = self.runs[run].1.get(place)?;
+        let (word, body) = Fetched::body(bytes)?;
+        let body = &bytes[body];
+        if self.decrypted.binary_search(&start).is_ok() {
+            let body = frame::without_tag(body);
+            return Some(Frame { start, end, body });
+        }
         let is_whole = frame::verify(word, body, start, self.generations[n]);
         is_whole.then_some(Frame { start, end, body })
     }

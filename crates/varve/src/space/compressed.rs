@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 
 use super::{Space, Spaces};
 use crate::base::{Error, PageId, PageNo, Recently, Result, SpaceId};
+use crate::encryption::Cipher;
 use crate::io::DIRECT_BLOCK;
-use crate::page::{self, Compression, Compressor};
+use crate::page::{self, Compression, Compressor, Sealing};
 
 /// How long pages wait for which there was no room.
 const FULL_LASTS: Duration = Duration::from_secs(1);
@@ -133,10 +134,18 @@ impl Spaces {
         &self,
         space: &Space,
         places: &Places,
-        no: PageNo,
+        page: PageId,
+        cipher: Option<&Cipher>,
         copy: &mut [u8],
     ) -> Result<()> {
-        page::seal_compressed(copy, places.with, &mut self.compressing.compressor.lock());
+        let mut compressor = self.compressing.compressor.lock();
+        let compression = Some((places.with, &mut *compressor));
+        let sealing = Sealing {
+            compression,
+            cipher,
+        };
+        page::seal_with(copy, page, sealing);
+        let no = page.no;
         let blocks = page::place_bytes(copy) / DIRECT_BLOCK;
         let known = places.known(no);
         if blocks <= known {

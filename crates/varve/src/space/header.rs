@@ -8,12 +8,15 @@
 //! | 48 | intro, 64 bytes: magic `VARVEDAT`, format version, page size, database uuid, tablespace, checksum kind, features |
 //! | 112 | kind u8 |
 //! | 113 | how its pages are compressed: algorithm u8, level u8; zero if they are not |
-//! | 115 | 5 zero bytes |
+//! | 115 | whether its pages are encrypted u8: 0 as it is set for all tables, 1 yes, 2 no |
+//! | 116 | number of the key u32; 0: key 1 |
 //! | 120 | table id u64 |
 //! | 128 | crc32c u32 of bytes 48..128, 4 zero bytes |
 //! | 136 | length of the definition u32 |
 //! | 140 | bytes of it stored here u32: all, or its beginning if it is too long for the page |
-//! | 144 | crc32c u32 of the stored bytes, 12 zero bytes |
+//! | 144 | crc32c u32 of the stored bytes |
+//! | 148 | how far its encryption is u8 ([`Stage`]), 3 zero bytes |
+//! | 152 | version of the key that all pages have at least u32, 4 zero bytes |
 //! | 160 | the definition |
 //!
 //! What a definition is, and how much of a long one stands here, is the callers' (`catalog/def_copy.rs`).
@@ -25,6 +28,7 @@
 use std::path::Path;
 
 use crate::base::{Error, PageId, Result, SpaceId, TableId};
+use crate::encryption::Encryption;
 use crate::io::DiskFile;
 use crate::page::{Compression, PageOp, PageType};
 use crate::redo::{COMPRESSED_PAGES, FileIntro, INTRO_BYTES};
@@ -33,10 +37,13 @@ const MAGIC: &[u8; 8] = b"VARVEDAT";
 const INTRO: usize = 48;
 const KIND: usize = INTRO + INTRO_BYTES;
 const COMPRESSION: usize = KIND + 1;
-const TABLE: usize = 120;
+const ENCRYPTION: usize = COMPRESSION + 2;
+const TABLE: usize = ENCRYPTION + Encryption::BYTES;
+const _: () = assert!(TABLE == 120);
 const FIXED_CRC: usize = 128;
 const FIXED_END: usize = 132;
 pub(super) const DEF_LEN: usize = 136;
+pub(super) const STAGE: usize = 148;
 pub(super) const DEF: usize = 160;
 
 /// What a tablespace is for.
@@ -62,7 +69,52 @@ impl SpaceKind {
     }
 }
 
-/// The fixed part of page 0.
+/// How far a tablespace's pages are encrypted (`encrypted.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Stage {
+    /// Pages are written in clear.
+    #[default]
+    Clear = 0,
+    /// Pages are written encrypted, and some may be in clear, or have an older key.
+    Encrypting = 1,
+    /// All pages are encrypted.
+    Encrypted = 2,
+    /// Pages are written in clear, and some may be encrypted.
+    Decrypting = 3,
+}
+
+impl Stage {
+    pub(super) fn from_u8(v: u8) -> Option<Stage> {
+        Some(match v {
+            0 => Stage::Clear,
+            1 => Stage::Encrypting,
+            2 => Stage::Encrypted,
+            3 => Stage::Decrypting,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn writes_encrypted(self) -> bool {
+        matches!(self, Stage::Encrypting | Stage::Encrypted)
+    }
+}
+
+/// As page 0 has it.
+pub(super) fn stage_bytes(stage: Stage, least_version: u32) -> [u8; 8] {
+    let mut bytes = [stage as u8, 0, 0, 0, 0, 0, 0, 0];
+    bytes[4..].copy_from_slice(&least_version.to_le_bytes());
+    bytes
+}
+
+/// What a page 0 says; an error says what was found instead.
+pub(super) fn stage_in(page: &[u8]) -> std::result::Result<(Stage, u32), String> {
+    let stage = Stage::from_u8(page[STAGE]);
+    let stage = stage.ok_or_else(|| format!("stage {} of encryption", page[STAGE]))?;
+    Ok((stage, u32_at(page, STAGE + 4)))
+}
+
+/// The fixed part of page 0, and what is encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileHeader {
     pub intro: FileIntro,
@@ -71,6 +123,11 @@ pub struct FileHeader {
     pub table: TableId,
     /// How its pages are stored.
     pub compression: Option<Compression>,
+    pub encryption: Encryption,
+    /// How far, as the file had it when it was opened.
+    pub stage: Stage,
+    /// The version of the key that all pages have at least, if all are encrypted.
+    pub least_version: u32,
 }
 
 impl FileHeader {
@@ -86,6 +143,23 @@ impl FileHeader {
             kind,
             table,
             compression: None,
+            encryption: Encryption::default(),
+            stage: Stage::Clear,
+            least_version: 0,
+        }
+    }
+
+    /// With pages that are encrypted in this way.
+    pub(super) fn encrypted(self, encryption: Encryption) -> FileHeader {
+        FileHeader { encryption, ..self }
+    }
+
+    /// With pages that are all encrypted, with this version of the key.
+    pub(super) fn encrypted_with(self, version: u32) -> FileHeader {
+        FileHeader {
+            stage: Stage::Encrypted,
+            least_version: version,
+            ..self
         }
     }
 
@@ -108,10 +182,12 @@ impl FileHeader {
         page[KIND] = self.kind as u8;
         let compression = self.compression.map_or([0; 2], Compression::to_bytes);
         page[COMPRESSION..COMPRESSION + 2].copy_from_slice(&compression);
+        page[ENCRYPTION..TABLE].copy_from_slice(&self.encryption.to_bytes());
         page[TABLE..TABLE + 8].copy_from_slice(&self.table.0.to_le_bytes());
         let crc = crc32c::crc32c(&page[INTRO..FIXED_CRC]);
         page[FIXED_CRC..FIXED_END].copy_from_slice(&crc.to_le_bytes());
         page[DEF_LEN..DEF_LEN + 12].copy_from_slice(&definition.head());
+        page[STAGE..STAGE + 8].copy_from_slice(&stage_bytes(self.stage, self.least_version));
         page[DEF..DEF + definition.stored.len()].copy_from_slice(definition.stored);
     }
 
@@ -147,12 +223,21 @@ impl FileHeader {
                 Some(known.ok_or_else(unknown)?)
             }
         };
+        let bytes: [u8; Encryption::BYTES] = head[ENCRYPTION..TABLE].try_into().expect("5 bytes");
+        let Some(encryption) = Encryption::from_bytes(bytes) else {
+            return Err(damaged(path, "an encryption", format!("{bytes:?}")));
+        };
+        let (stage, least_version) =
+            stage_in(head).map_err(|found| damaged(path, "a stage of encryption", found))?;
         let table = u64::from_le_bytes(head[TABLE..TABLE + 8].try_into().expect("8 bytes"));
         Ok(FileHeader {
             intro,
             kind,
             table: TableId(table),
             compression,
+            encryption,
+            stage,
+            least_version,
         })
     }
 }

@@ -92,8 +92,12 @@ impl Spaces {
 
     /// Its header and its size.
     fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<(FileHeader, u32)> {
-        let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table)
-            .compressed(new.compression);
+        let mut header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table)
+            .compressed(new.compression)
+            .encrypted(new.encryption);
+        if let Some(version) = self.first_version(&header)? {
+            header = header.encrypted_with(version);
+        }
         let file = SpaceFile::kept_open(self.files(), new.path, file);
         let space = self.space(new.id, header, file, 0);
         space.grow_file(new.pages.max(2))?;
@@ -126,6 +130,7 @@ impl Spaces {
         let file = self.space_file(new.path, new.kind, file);
         let mut space = self.space(new.id, header, file, size);
         space.target = new.target.map(Path::to_path_buf);
+        self.prepare_encryption(&space)?;
         self.register_filled(space)
     }
 }

@@ -65,6 +65,7 @@ mod alloc_page;
 mod awaited;
 mod compressed;
 mod counter;
+mod encrypted;
 mod extents;
 mod file;
 mod header;
@@ -82,14 +83,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 pub use alloc::{ALLOC_LOG_BYTES, AllocPurpose, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use compressed::CompressionCounters;
 pub use counter::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise};
+pub use encrypted::{EncryptionCounts, SpaceEncryption, Target};
 pub use file::OpenFiles;
-pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};
+pub use header::{DefinitionCopy, FileHeader, SpaceKind, Stage, definition_room};
 pub use link::{Dangling, target_name};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 pub use spare::SPARE_FILE;
@@ -99,6 +101,7 @@ use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 use crate::buffer::PageStore;
 use alloc_page::Geometry;
 use compressed::Places;
+use encrypted::{AtomicStage, SpaceCiphers};
 use extents::Extents;
 use file::SpaceFile;
 
@@ -125,11 +128,15 @@ pub struct Space {
     used: AtomicU32,
     /// If its pages are stored compressed.
     places: Option<Arc<Places>>,
+    /// How far its encryption is. Relaxed, as `Encrypting`.
+    stage: AtomicStage,
+    /// Made when the first page of it is to be encrypted or decrypted.
+    ciphers: OnceLock<Box<RwLock<SpaceCiphers>>>,
     /// Made when it is first raised.
     counter: OnceLock<Box<FileCounter>>,
 }
 
-const _: () = assert!(size_of::<Space>() <= 224);
+const _: () = assert!(size_of::<Space>() <= 240);
 
 impl Space {
     pub fn id(&self) -> SpaceId {

@@ -18,14 +18,16 @@ use parking_lot::Mutex;
 use super::alloc_page::{EXTENT_PAGES, Geometry};
 use super::compressed::{Compressing, Places};
 use super::counter::COUNTER_PAGE;
+use super::encrypted::{AtomicStage, Encrypting};
 use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
 use crate::base::sync::ReadMostly;
 use crate::base::{Durations, Error, PageId, Result, SpaceId, TableId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
+use crate::encryption::{Encryption, Keyring};
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
-use crate::page::{self, Compression};
+use crate::page::{self, Compression, PAGE_HEADER, Sealing, Stored};
 
 /// Extension of a tablespace file that is being made, in the place of its own.
 pub const UNFINISHED_EXTENSION: &str = "vdt-new";
@@ -51,6 +53,7 @@ pub struct NewSpace<'a> {
     pub target: Option<&'a Path>,
     /// How its pages are stored.
     pub compression: Option<Compression>,
+    pub encryption: Encryption,
 }
 
 /// The open tablespaces of one database.
@@ -75,6 +78,7 @@ pub struct Spaces {
     /// Whether the spare is known to be there (SP-10). Held while it is made.
     pub(super) spare: Mutex<bool>,
     pub(super) compressing: Compressing,
+    pub(super) encrypting: Encrypting,
     /// How long the list, or the file of a tablespace that takes another's place, was kept from others.
     pub held: Durations,
 }
@@ -102,6 +106,7 @@ impl Spaces {
             files_match: AtomicBool::new(false),
             spare: Mutex::default(),
             compressing: Compressing::default(),
+            encrypting: Encrypting::default(),
             held: Durations::default(),
         }
     }
@@ -110,6 +115,12 @@ impl Spaces {
     /// with a slash behind; or empty.
     pub fn with_undo_dir(self, undo_dir: String) -> Spaces {
         Spaces { undo_dir, ..self }
+    }
+
+    /// With keys for what is encrypted.
+    pub fn with_keys(mut self, keyring: Keyring) -> Spaces {
+        self.encrypting.keyring = keyring;
+        self
     }
 
     /// With many reads, writes and syncs at the same time.
@@ -183,7 +194,9 @@ impl Spaces {
             places: header
                 .compression
                 .and_then(|with| Places::of(with, page_size)),
+            stage: AtomicStage::new(header.stage, header.least_version),
             header,
+            ciphers: OnceLock::new(),
             target: None,
             geometry: Geometry { page_size },
             file,
@@ -251,6 +264,18 @@ impl Spaces {
         Ok(self.look_into(path)?.1)
     }
 
+    /// Opens the tablespace at this path, which is going to be removed: without its key, if that is not
+    /// there.
+    pub fn open_to_remove(&self, path: &str, id: SpaceId) -> Result<Arc<Space>> {
+        match self.open_at(path, id) {
+            Err(Error::NoKey { .. }) => {
+                let (file, header) = self.look_into(path)?;
+                self.register_opened(self.opened(path, file, header)?)
+            }
+            opened => opened,
+        }
+    }
+
     fn look_into(&self, path: &str) -> Result<(Arc<dyn DiskFile>, FileHeader)> {
         let full = self.dir.join(path);
         let open = || self.disk.open(&full, OpenMode::Existing);
@@ -267,6 +292,13 @@ impl Spaces {
         file: Arc<dyn DiskFile>,
         header: FileHeader,
     ) -> Result<Arc<Space>> {
+        let space = self.opened(path, file, header)?;
+        self.prepare_encryption(&space)?;
+        self.register_opened(space)
+    }
+
+    /// What a file is as a tablespace, if it can be one.
+    fn opened(&self, path: &str, file: Arc<dyn DiskFile>, header: FileHeader) -> Result<Space> {
         let full = self.dir.join(path);
         let intro = header.intro;
         intro.check_owner(&self.uuid, &full)?;
@@ -290,6 +322,11 @@ impl Spaces {
         if header.kind == SpaceKind::Table {
             space.target = self.target(&full)?;
         }
+        Ok(space)
+    }
+
+    fn register_opened(&self, space: Space) -> Result<Arc<Space>> {
+        let size = space.size_pages();
         // A crash may have cut off an extension that nothing durable refers to. If there is no room for the
         // rest of it now, none of it counts (SP-5); redo that needs it asks again.
         match space.grow_file(round_size(size)?) {
@@ -532,6 +569,9 @@ impl Spaces {
         let gone = list.remove(&id);
         drop(held);
         drop(list);
+        if let Some(gone) = &gone {
+            self.note_gone(gone);
+        }
         // Closing its file may take long.
         drop(gone);
     }
@@ -572,6 +612,12 @@ impl Spaces {
             spaces.iter().for_each(|space| space.file.is_not_synced());
         }
         done
+    }
+
+    /// Reads pages that lie side by side as they are stored.
+    pub fn read_run(&self, first: PageId, bytes: &mut [u8]) -> Result<()> {
+        let (file, offset) = self.place(first, (bytes.len() / self.page_size) as u32)?;
+        read_aligned(&*file, bytes, offset)
     }
 
     /// Where so many pages from this one on are.
@@ -624,13 +670,30 @@ impl PageStore for Spaces {
     }
 
     fn seal(&self, page: PageId, copy: &mut [u8]) -> Result<()> {
-        match self.compressed(page.space) {
-            Some((space, places)) => self.seal_in_place(&space, &places, page.no, copy),
+        let Some(space) = self.get(page.space) else {
+            // It has gone, and what was in it may have been encrypted: a copy shows nothing of it.
+            copy[PAGE_HEADER..].fill(0);
+            page::seal(copy);
+            return Ok(());
+        };
+        let cipher = self.cipher_to_write(&space)?;
+        let cipher = cipher.as_deref();
+        match &space.places {
+            Some(places) => self.seal_in_place(&space, places, page, cipher, copy),
             None => {
-                page::seal(copy);
+                let compression = None;
+                let sealing = Sealing {
+                    compression,
+                    cipher,
+                };
+                page::seal_with(copy, page, sealing);
                 Ok(())
             }
         }
+    }
+
+    fn load(&self, page: PageId, bytes: &mut [u8]) -> Result<Stored> {
+        self.load_page(page, bytes)
     }
 
     fn was_refused(&self, page: PageId) -> bool {

@@ -56,6 +56,7 @@ fn new_table(path: &str) -> NewSpace<'_> {
         pages: 4,
         target: None,
         compression: None,
+        encryption: Default::default(),
     }
 }
 
@@ -152,7 +153,8 @@ fn allocation_follows_the_model_and_survives() {
         let space = spaces.open("shop/a.vdt").unwrap();
         let env = MtrEnv::new(pool_on(&spaces), env.log.clone());
         if replay {
-            let mut log = RedoReader::open(&RealDisk, dir.path(), &UUID, START).unwrap();
+            let mut log =
+                RedoReader::open(&RealDisk, dir.path(), &UUID, START, &Default::default()).unwrap();
             while let Some(f) = log.next().unwrap() {
                 apply_frame(&env.pool, f.start, f.end, f.body, |_| Ok(())).unwrap();
             }

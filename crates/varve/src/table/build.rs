@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use crate::base::{Crowd, Error, GoingOn, Meter, Phase, Result, threads};
 use crate::btree::Loader;
 use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable};
+use crate::encryption::Scratch;
 use crate::io::Disk;
 use crate::lock::TableMode;
 use crate::page::max_key;
@@ -58,13 +59,17 @@ pub struct BuildRoom {
     pub fill_factor_pct: u32,
     /// Those of the database.
     pub helpers: Arc<SortHelpers>,
+    /// If a table is encrypted.
+    pub scratch: Option<Arc<Scratch>>,
 }
 
 impl BuildRoom {
     /// Sorts in so much of the memory, or a little if that is less.
     pub(super) fn sorter(&self, memory: usize) -> Sorter {
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
-        Sorter::new(disk, dir, memory.max(LEAST_MEMORY)).with_helpers(&self.helpers)
+        let sorter = Sorter::new(disk, dir, memory.max(LEAST_MEMORY));
+        let sorter = sorter.with_helpers(&self.helpers);
+        sorter.with_scratch(self.scratch.clone())
     }
 }
 

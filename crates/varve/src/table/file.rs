@@ -16,6 +16,7 @@ use crate::catalog::{
     CopyReader, FIRST_ROOT_PAGE, MAX_INDEXES, META_AUTO_INCREMENT, META_PAGE, OverflowPage, ROW_AT,
     RowRecord, TableDef, overflow_capacity,
 };
+use crate::encryption::{Cipher, EncryptionKeys, Keyring};
 use crate::io::{Disk, DiskFile, OpenMode, RealDisk};
 use crate::page::{self, MAX_PAGE_SIZE, MIN_PAGE_SIZE, PageType, SlottedRef, page_id, page_type};
 use crate::row::{ExternalRef, RowFormat, RowRef};
@@ -40,11 +41,18 @@ pub struct TableFile {
     space: SpaceId,
     /// `None`: the header can't be read.
     header: Option<FileHeader>,
+    keyring: Keyring,
     pub(crate) def: Option<TableDef>,
 }
 
-/// [`TableFile::open`] on another implementation of the disk.
+/// [`TableFile::open`] on another implementation of the disk, of a file that is not encrypted.
+#[cfg(feature = "internals")]
 pub fn table_file_on(disk: &dyn Disk, path: &Path) -> Result<TableFile> {
+    table_file_with(disk, path, &Keyring::default())
+}
+
+/// [`TableFile::open`] on another implementation of the disk.
+pub fn table_file_with(disk: &dyn Disk, path: &Path, keyring: &Keyring) -> Result<TableFile> {
     let file = disk.open(path, OpenMode::ReadOnly)?;
     let header = FileHeader::read(&*file);
     let (page_size, space) = match &header {
@@ -63,6 +71,7 @@ pub fn table_file_on(disk: &dyn Disk, path: &Path) -> Result<TableFile> {
         page_size,
         space,
         header: header.ok(),
+        keyring: keyring.clone(),
         def: None,
     };
     opened.def = opened.stored_definition();
@@ -70,13 +79,16 @@ pub fn table_file_on(disk: &dyn Disk, path: &Path) -> Result<TableFile> {
 }
 
 impl TableFile {
-    /// Opens a table's file.
+    /// Opens a table's file, with the keys if it is encrypted.
     ///
     /// # Errors
     ///
     /// `Io`; `CorruptFile` if it is none, or nothing can be made of it.
-    pub fn open(path: impl AsRef<Path>) -> Result<TableFile> {
-        table_file_on(&RealDisk, path.as_ref())
+    pub fn open(
+        path: impl AsRef<Path>,
+        keys: Option<Arc<dyn EncryptionKeys>>,
+    ) -> Result<TableFile> {
+        table_file_with(&RealDisk, path.as_ref(), &Keyring::new(keys))
     }
 
     /// The definition that stands on page 0, or else the second copy, with the name on page 0.
@@ -144,7 +156,16 @@ impl TableFile {
         let id = PageId::new(self.space, no);
         self.file
             .read_at(page, u64::from(no.0) * self.page_size as u64)?;
-        page::load(page, id).map(drop)
+        let cipher_of = &mut |version| self.cipher(version);
+        page::load_with(page, id, cipher_of).map(drop)
+    }
+
+    fn cipher(&self, version: u32) -> Result<Arc<Cipher>> {
+        let header = self.header.as_ref().ok_or_else(|| Error::NoKey {
+            what: "the file's header, which names it, is damaged".into(),
+        })?;
+        let (uuid, key) = (&header.intro.uuid, header.encryption.key);
+        self.keyring.of_space(uuid, self.space, key, version)
     }
 
     /// Hands all rows that can be read to `each`, in the order of their keys, and tells what can't: of every

@@ -30,7 +30,9 @@ pub use check::{CheckReport, check_quiet_table, check_table};
 pub use counted::after_greatest_counted;
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked, PeekedEntry};
 pub(crate) use file::FromFile;
-pub use file::{TableFile, table_file_on};
+#[cfg(feature = "internals")]
+pub use file::table_file_on;
+pub use file::{TableFile, table_file_with};
 pub use load::TableLoad;
 pub use orphans::find_orphans;
 pub use range::records_in_range;

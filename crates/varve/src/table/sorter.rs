@@ -7,9 +7,9 @@
 //! In memory a record is its key and payload in one large array, and a [`Place`], which says where, and has
 //! the first bytes of the key as a number: most comparisons need nothing else.
 //!
-//! A run is blocks one after the other, each a u32 with the length of its data, a u32 with their crc32c, and
-//! the data: whole records, each a u16 with the key's length, one with the payload's, the key and the
-//! payload. Numbers are little-endian.
+//! A run is blocks one after the other, each a u32 with the length of its data, a u32 with the crc32c of the
+//! rest, 24 bytes for who decrypts the data, and the data, encrypted if the table is: whole records, each a
+//! u16 with the key's length, one with the payload's, the key and the payload. Numbers are little-endian.
 //!
 //! - **SORT-1** Keys come in the order of their bytes; a key that another one begins with comes before it.
 //! - **SORT-2** What is read back from the file has the checksum with which it was written.
@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use crate::base::instruments::{MeasuredMemory, Memory};
 use crate::base::{Crowd, GoingOn, Result};
+use crate::encryption::Scratch;
 use crate::io::{Disk, DiskFile, create_nameless};
 use merge::Source;
 use spill::{Batch, Spill};
@@ -56,7 +57,8 @@ const BLOCKS_IN_MEMORY: usize = 16;
 /// For a run of less a thread is not worth its while.
 const LEAST_HELPED_BYTES: usize = 256 << 10;
 
-const BLOCK_HEADER: usize = 8;
+/// Length and checksum of the data, and what decrypting them takes.
+const BLOCK_HEADER: usize = 8 + Scratch::SEAL_BYTES;
 const RECORD_HEADER: usize = 4;
 /// What the data of a block have at most: it is that of the longest record.
 const MOST_DATA: usize = RECORD_HEADER + 2 * u16::MAX as usize;
@@ -146,6 +148,7 @@ pub struct Sorter {
     memory_bytes: usize,
     block_bytes: usize,
     helpers: Option<Arc<SortHelpers>>,
+    scratch: Option<Arc<Scratch>>,
     crowd: Crowd,
     /// The records that came last.
     batch: Batch,
@@ -172,6 +175,7 @@ impl Sorter {
             memory_bytes: memory_bytes.min(u32::MAX as usize),
             block_bytes: (memory_bytes / BLOCKS_IN_MEMORY).clamp(SMALLEST_BLOCK, LARGEST_BLOCK),
             helpers: None,
+            scratch: None,
             crowd: Crowd::begin(),
             batch: Batch::default(),
             spill: None,
@@ -188,6 +192,11 @@ impl Sorter {
             self.helpers = Some(helpers.clone());
         }
         self
+    }
+
+    /// Encrypts what it writes.
+    pub fn with_scratch(self, scratch: Option<Arc<Scratch>>) -> Sorter {
+        Sorter { scratch, ..self }
     }
 
     /// What of the memory the records that came last may take: a helper has the other half.
@@ -217,7 +226,7 @@ impl Sorter {
     #[cfg(all(test, not(loom)))]
     pub fn spilled(&mut self) -> Result<Option<(Arc<dyn DiskFile>, u64)>> {
         self.settle()?;
-        Ok((self.file.as_ref()).map(|SortFile { file, len }| (file.clone(), *len)))
+        Ok((self.file.as_ref()).map(|SortFile { file, len, .. }| (file.clone(), *len)))
     }
 
     /// Makes a run of what is in memory, or has a helper do it.
@@ -227,6 +236,7 @@ impl Sorter {
             Some(file) => file,
             None => SortFile {
                 file: create_nameless(&*self.disk, &self.dir, SORT_FILE_PREFIX)?,
+                scratch: self.scratch.clone(),
                 len: 0,
             },
         };
@@ -270,7 +280,7 @@ impl Sorter {
         };
         while self.runs.len() > at_once {
             let runs = self.runs.drain(..at_once);
-            let in_file = |run| Source::in_file(file.file.clone(), run);
+            let in_file = |run| file.source(run);
             let mut merged = Sorted::begin(runs.map(in_file).collect())?;
             let mut run = file.begin_run(self.block_bytes);
             while let Some((key, payload)) = merged.next_record()? {
@@ -302,8 +312,8 @@ impl Sorter {
             self.merge_most(going_on)?;
         }
         let mut sources = vec![self.batch.into_source()];
-        if let Some(SortFile { file, .. }) = &self.file {
-            let in_file = |run| Source::in_file(file.clone(), run);
+        if let Some(file) = &self.file {
+            let in_file = |run| file.source(run);
             sources.extend(self.runs.into_iter().map(in_file));
         }
         let mut sorted = Sorted::begin(sources)?;
@@ -344,14 +354,25 @@ impl RunWriter<'_> {
     }
 }
 
+/// SORT-2: of what decrypting takes, and the data as they are stored.
+fn checksum(seal: &[u8], data: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(seal), data)
+}
+
 /// The file with the runs.
 struct SortFile {
     file: Arc<dyn DiskFile>,
+    scratch: Option<Arc<Scratch>>,
     /// Where the next run begins.
     len: u64,
 }
 
 impl SortFile {
+    /// One of its runs.
+    fn source(&self, run: Range<u64>) -> Source {
+        Source::in_file(self.file.clone(), self.scratch.clone(), run)
+    }
+
     fn begin_run(&mut self, block_bytes: usize) -> RunWriter<'_> {
         RunWriter {
             block: vec![0; BLOCK_HEADER],
@@ -365,8 +386,12 @@ impl SortFile {
     fn write_block(&self, block: &mut Vec<u8>, at: u64) -> Result<u64> {
         let (header, data) = block.split_at_mut(BLOCK_HEADER);
         let len = u32::try_from(data.len()).expect("a block, or a record");
+        if let Some(scratch) = &self.scratch {
+            header[8..].copy_from_slice(&scratch.encrypt(at, data));
+        }
         header[..4].copy_from_slice(&len.to_le_bytes());
-        header[4..].copy_from_slice(&crc32c::crc32c(data).to_le_bytes());
+        let crc = checksum(&header[8..], data);
+        header[4..8].copy_from_slice(&crc.to_le_bytes());
         self.file.write_at(block, at)?;
         let end = at + block.len() as u64;
         block.truncate(BLOCK_HEADER);

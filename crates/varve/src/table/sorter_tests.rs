@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::sorter::*;
 use crate::base::{Error, Result};
+use crate::encryption::Scratch;
 use crate::io::RealDisk;
 use crate::io::meddled::{MeddledDisk, Meddler};
 
@@ -185,6 +186,31 @@ fn many_runs_are_merged_in_several_passes() {
     push_all(&mut sorter, &all).unwrap();
     let refused = sorter.finish(&|| Err(Error::Interrupted)).map(drop);
     assert!(matches!(refused, Err(Error::Interrupted)));
+}
+
+/// What is written is encrypted for who wants that, and comes back.
+#[test]
+fn what_is_written_can_be_encrypted() {
+    let records: Vec<Record> = (0..3000u32)
+        .map(|n| {
+            (
+                n.wrapping_mul(2_654_435_761).to_be_bytes().into(),
+                b"secret".to_vec(),
+            )
+        })
+        .collect();
+    for scratch in [None, Some(Arc::new(Scratch::drawn()))] {
+        let dir = tempfile::tempdir().unwrap();
+        let is_encrypted = scratch.is_some();
+        let mut sorter = sorter_in(dir.path(), 8 << 10).with_scratch(scratch);
+        push_all(&mut sorter, &records).unwrap();
+        let (file, len) = sorter.spilled().unwrap().unwrap();
+        let mut bytes = vec![0; len as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_ne!(bytes.windows(6).any(|w| w == b"secret"), is_encrypted);
+        let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
+        assert_eq!(found, by_payload_too(records.clone()));
+    }
 }
 
 /// SORT-2, of headers and data.

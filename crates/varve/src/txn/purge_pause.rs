@@ -1,8 +1,10 @@
-//! Keeps purge from changing anything while a table's file is copied (`db/export.rs`).
+//! Keeps purge, and who rewrites pages (`db/rotation.rs`), from changing anything while a table's file is
+//! copied (`db/export.rs`).
 //!
 //! - **PAUSE-1** While somebody holds a [`PurgePaused`], no batch of purge is under way, and none begins. The
-//!   coordinator takes the right to each batch, and whoever pauses waits for the batch under way to end. A
-//!   batch waits for nobody who pauses purge. Closing the database ends purge all the same, between batches.
+//!   coordinator takes the right to each batch, as threads of rotation do to each page, and whoever pauses
+//!   waits for those under way to end. A batch waits for nobody who pauses purge. Closing the database ends
+//!   purge all the same, between batches.
 
 use std::sync::Arc;
 
@@ -14,7 +16,8 @@ use super::Core;
 struct State {
     /// How many have paused it.
     pauses: usize,
-    is_working: bool,
+    /// Batches under way.
+    working: usize,
 }
 
 #[derive(Default)]
@@ -33,25 +36,25 @@ impl PurgePause {
     /// `None` while purge is paused.
     pub fn begin_batch(&self) -> Option<PurgeBatch<'_>> {
         let mut state = self.state.lock();
-        assert!(!state.is_working, "there is one coordinator");
-        state.is_working = state.pauses == 0;
-        state.is_working.then(|| PurgeBatch(self))
+        let may_begin = state.pauses == 0;
+        state.working += usize::from(may_begin);
+        may_begin.then(|| PurgeBatch(self))
     }
 }
 
 impl Drop for PurgeBatch<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().is_working = false;
+        self.0.state.lock().working -= 1;
         self.0.batch_ended.notify_all();
     }
 }
 
 impl PurgePaused {
-    /// Waits for the batch under way.
+    /// Waits for the batches under way.
     pub fn begin(core: Arc<Core>) -> PurgePaused {
         let mut state = core.purge_pause.state.lock();
         state.pauses += 1;
-        while state.is_working {
+        while state.working > 0 {
             core.purge_pause.batch_ended.wait(&mut state);
         }
         drop(state);

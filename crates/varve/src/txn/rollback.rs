@@ -107,6 +107,16 @@ pub(super) fn roll_back_in_background(
     })
 }
 
+/// The table is damaged, or can't be decrypted any more; nothing else is.
+fn is_of_table(why: &Error, table: &OpenTable) -> bool {
+    let is_own = table.space() != SYSTEM_SPACE && table.space().is_logged();
+    match why {
+        Error::Corrupt { page, .. } => is_own && page.space == table.space(),
+        Error::NoKey { .. } => is_own,
+        _ => false,
+    }
+}
+
 /// RB-2. `take` takes back one record.
 fn take_back_whole(
     trx: &mut Transaction,
@@ -115,25 +125,19 @@ fn take_back_whole(
     let mut left = BTreeSet::new();
     each_newest(trx, 0, |core, trx, record, page| {
         let Some(table) = core.tables.by_id(record.table)? else {
-            if !record.table.is_temporary() {
-                left.insert(record.table);
+            if !record.table.is_temporary() && left.insert(record.table) {
+                core.tables.owe_undo(record.table)?;
             }
             return Ok(());
         };
         match take(core, trx, &table, record, page) {
-            Err(Error::Corrupt {
-                page,
-                expected,
-                found,
-            }) if page.space == table.space()
-                && page.space != SYSTEM_SPACE
-                && page.space.is_logged() =>
-            {
-                let why = Error::corrupt(page, expected, found);
+            Err(why) if is_of_table(&why, &table) => {
                 let name = &table.def.name;
                 core.error(&format!("table {name} can't be used: {why}"));
                 core.tables.mark_broken(&table, why);
-                left.insert(record.table);
+                if left.insert(record.table) {
+                    core.tables.owe_undo(record.table)?;
+                }
                 Ok(())
             }
             done => done,
@@ -141,7 +145,7 @@ fn take_back_whole(
     })?;
     let core = trx.core().clone();
     let (broken, dropped): (Vec<_>, Vec<_>) =
-        (left.iter().copied()).partition(|table| core.tables.is_broken(*table));
+        (left.iter().copied()).partition(|table| core.tables.is_owed(*table));
     for table in dropped {
         core.warn(&format!(
             "changes of transaction {:?} to table number {table} are forgotten: there is no such table any more",

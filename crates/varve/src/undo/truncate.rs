@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Durations, Lsn, PageId, Result, SpaceId, TableId};
+use crate::encryption::Encryption;
 use crate::mtr::Mtr;
 use crate::space::{DefinitionCopy, NewSpace, SpaceKind, Spaces};
 
@@ -194,6 +195,7 @@ impl UndoSpace {
             pages: INITIAL_PAGES,
             target: None,
             compression: None,
+            encryption: Encryption::default(),
         })?;
         let switched = self.switch(env, id, held).inspect_err(|_| {
             // A file that can't be removed is found not to be in the directory by the next start.

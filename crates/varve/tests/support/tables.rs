@@ -39,12 +39,14 @@ pub fn definitions() -> Vec<TableDef> {
             .nullable("note", ColumnType::text_in(CollationId::ASCII_CI, 100))
             .index("k", &["k"])
             .unique("u", &["u"])
-            .compressed(Compression::LZ4),
+            .compressed(Compression::LZ4)
+            .encrypted(2),
         TableDef::new("model/long")
             .column("key", ColumnType::Bytes(200))
             .column("fill", ColumnType::Bytes(1200))
             .primary(&["key"])
-            .add_index(IndexDef::new("fill", vec![KeyPart::new(1).prefix(60)])),
+            .add_index(IndexDef::new("fill", vec![KeyPart::new(1).prefix(60)]))
+            .encrypted(1),
         TableDef::new("model/overflow")
             .column("id", ColumnType::i32())
             .nullable("body", ColumnType::Bytes(200_000))

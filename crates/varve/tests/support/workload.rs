@@ -26,11 +26,11 @@ use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use varve::{
     Cursor, Database, DatumBuf, Error, FlushMethod, ForeignKeyChecks, HistoryOptions, IndexId,
-    Isolation, KeyMatch, LockMode, Options, PurgeOptions, Savepoint, Table, TableDef, Transaction,
-    Value, Xid,
+    Isolation, KeyMatch, LockMode, Options, PurgeOptions, RotationOptions, Savepoint, Table,
+    TableDef, Transaction, Value, Xid,
 };
 
-use varve_sim::SimDisk;
+use varve_sim::{SimDisk, sample};
 
 use phases::REPLACED;
 
@@ -164,6 +164,16 @@ impl Config {
             recovery_memory_bytes: [0, 4096, 100_000][self.seed as usize % 3],
             // Half of the pool, or some beside it.
             least_shared_pool_bytes: [0, 256 << 20][self.seed as usize / 6 % 2],
+            // Two of the tables are encrypted in any case.
+            encryption_keys: Some(Arc::new(sample::Keys(1 + self.seed as u32 % 2))),
+            encrypt_tables: (self.seed / 2).is_multiple_of(3),
+            encrypt_log: (self.seed / 3).is_multiple_of(2),
+            encrypt_temporary_tables: self.seed.is_multiple_of(5),
+            rotation: RotationOptions {
+                threads: 0,
+                iops: 1_000_000,
+                ..RotationOptions::default()
+            },
             #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
             ..Options::default()
@@ -466,12 +476,18 @@ impl Runner {
         }
         if self.rng.random_ratio(self.config.resizes, 100) {
             let size = self.rng.random_range(1..=8);
-            let what = match self.rng.random_bool(0.5) {
-                true => {
+            let what = match self.rng.random_range(0..4) {
+                0 => {
                     self.db().set_redo_capacity_bytes((2 << 20) * size).unwrap();
                     "redo log"
                 }
-                false => {
+                1 => {
+                    // What is there becomes so in part: undo that others use stays as it is.
+                    self.db().set_encrypt_tables(size > 4).unwrap();
+                    self.db().rotate_encryption().unwrap();
+                    "encryption"
+                }
+                _ => {
                     let least = 256 * u64::from(self.config.page_size);
                     self.db().set_buffer_pool_bytes(least * size).unwrap();
                     "buffer pool"

@@ -52,6 +52,7 @@ fn new_space(store: &Spaces) -> Arc<Space> {
         pages: 2,
         target: None,
         compression: None,
+        encryption: Default::default(),
     });
     space.expect("a tablespace")
 }

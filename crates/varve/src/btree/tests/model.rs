@@ -248,8 +248,14 @@ impl Run {
             page_size: self.page_size,
         };
         let pool = BufferPool::new(settings, store).expect("a pool");
-        let mut frames =
-            RedoReader::open(&*self.f.disk, self.f.log_dir(), &UUID, START).expect("a log");
+        let mut frames = RedoReader::open(
+            &*self.f.disk,
+            self.f.log_dir(),
+            &UUID,
+            START,
+            &Default::default(),
+        )
+        .expect("a log");
         while let Some(frame) = frames.next().expect("a frame") {
             apply_frame(&pool, frame.start, frame.end, frame.body, |_| Ok(())).expect("replay");
         }

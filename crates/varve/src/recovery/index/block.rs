@@ -15,10 +15,17 @@
 //!       the operations (page/op.rs); the page does not start as zeros there (IDX-3)
 //! ```
 //!
+//! Where the log file is encrypted, a block is encrypted by the cipher of its generation, with a random
+//! nonce of 12 bytes, whose last bit is set, and the tag of 16 bytes behind it, and its first page
+//! authenticated with it.
+//!
 //! A frame that stands with several changes in an entry has each of them with a head of its own. Pure
 //! functions; bytes from disk never panic.
 
+use std::sync::Arc;
+
 use crate::base::{Lsn, PageId, varint};
+use crate::encryption::{Cipher, NONCE_BYTES, TAG_BYTES, random};
 use crate::recovery::chain::{Change, LSN_UNIT};
 use crate::redo::MAX_FRAME_BYTES;
 
@@ -74,11 +81,12 @@ pub struct BlockWriter {
     directory: Vec<u8>,
     /// The first page of the block before.
     listed: u64,
+    cipher: Option<Arc<Cipher>>,
 }
 
 impl BlockWriter {
     /// Entries count from `base`. Blocks are put behind what `out` has.
-    pub fn new(base: Lsn, out: Vec<u8>) -> BlockWriter {
+    pub fn new(base: Lsn, out: Vec<u8>, cipher: Option<Arc<Cipher>>) -> BlockWriter {
         assert!(base.0.is_multiple_of(LSN_UNIT), "a frame starts at {base}");
         BlockWriter {
             base: base.0 / LSN_UNIT,
@@ -87,6 +95,7 @@ impl BlockWriter {
             pages: None,
             directory: Vec::new(),
             listed: 0,
+            cipher,
         }
     }
 
@@ -114,6 +123,12 @@ impl BlockWriter {
         let Some((first, _)) = self.pages.take() else {
             return;
         };
+        if let Some(cipher) = &self.cipher {
+            let nonce = block_nonce();
+            let tag = cipher.encrypt(nonce, &first.to_le_bytes(), &mut self.out[self.begin..]);
+            self.out.extend_from_slice(&nonce);
+            self.out.extend_from_slice(&tag);
+        }
         let block = &self.out[self.begin..];
         varint::put(&mut self.directory, first - self.listed);
         varint::put(&mut self.directory, block.len() as u64);
@@ -128,6 +143,25 @@ impl BlockWriter {
         self.close();
         (self.out, self.directory)
     }
+}
+
+/// ENC-1: no frame's nonce, which is an LSN and zeros, has a last bit.
+fn block_nonce() -> [u8; NONCE_BYTES] {
+    let mut nonce: [u8; NONCE_BYTES] = random();
+    nonce[NONCE_BYTES - 1] |= 1;
+    nonce
+}
+
+/// Decrypts a block in its place, whose first page is this one. Returns how long it is then; `None`: it is
+/// not what was encrypted.
+pub fn decrypt_block(cipher: &Cipher, first: u64, stored: &mut [u8]) -> Option<usize> {
+    let len = stored.len().checked_sub(NONCE_BYTES + TAG_BYTES)?;
+    let (block, seal) = stored.split_at_mut(len);
+    let (nonce, tag) = seal.split_at(NONCE_BYTES);
+    let (nonce, tag) = (nonce.try_into().ok()?, tag.try_into().ok()?);
+    cipher
+        .decrypt(nonce, &first.to_le_bytes(), tag, block)
+        .then_some(len)
 }
 
 /// What a block says of a page, in the order of the log; nothing if the page has no entry in it. `None`: no

@@ -11,11 +11,13 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
 use super::block::{BlockWriter, EntryWriter};
 use super::sections::{self, UnitWriter};
 use super::{DatabaseIdentity, FileId, Head, LogSummary};
 use crate::base::{Error, Lsn, PageId, Result, varint};
+use crate::encryption::Cipher;
 use crate::recovery::chain::{Change, LSN_UNIT, take_apart};
 use crate::recovery::pages::UnitHasher;
 use crate::redo::Frame;
@@ -59,11 +61,20 @@ pub struct IndexBuilder {
     summary: LogSummary,
     pages: HashMap<u64, Chain, BuildHasherDefault<UnitHasher>>,
     places: Places,
+    cipher: Option<Arc<Cipher>>,
 }
 
 impl IndexBuilder {
     pub fn new() -> IndexBuilder {
         IndexBuilder::default()
+    }
+
+    /// Of frames that are encrypted: so are the index's blocks, which have changes in them (IDX-3).
+    pub fn encrypted(cipher: Arc<Cipher>) -> IndexBuilder {
+        IndexBuilder {
+            cipher: Some(cipher),
+            ..IndexBuilder::default()
+        }
     }
 
     /// The next frame of the log.
@@ -109,7 +120,8 @@ impl IndexBuilder {
         assert_eq!(begin, first, "IDX-1: from the first frame on");
         let mut pages = Vec::from_iter(self.pages);
         pages.sort_unstable_by_key(|(page, _)| *page);
-        let mut blocks = BlockWriter::new(first, vec![0; sections::HEADER_BYTES]);
+        let out = vec![0; sections::HEADER_BYTES];
+        let mut blocks = BlockWriter::new(first, out, self.cipher.clone());
         let (mut units, mut restarts) = (UnitWriter::default(), Vec::new());
         let (mut chain, mut entry) = (Vec::new(), EntryWriter::default());
         for (page, Chain { last, .. }) in pages {

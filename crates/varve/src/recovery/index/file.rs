@@ -24,6 +24,8 @@ pub enum Block<'a> {
     File {
         file: &'a Arc<dyn DiskFile>,
         place: BlockPlace,
+        /// Its first page.
+        first: u64,
     },
 }
 
@@ -190,10 +192,11 @@ impl Index {
     /// The block that has the page's entry, if it has one. `None`: it has none.
     pub fn block_of(&self, page: PageId) -> Option<Block<'_>> {
         let behind = self.directory.partition_point(|block| block.first <= page);
-        let place = self.directory[behind.checked_sub(1)?].place;
+        let BlockEntry { first, place } = self.directory[behind.checked_sub(1)?];
+        let first = first.to_u64();
         Some(match &self.source {
             Source::Memory(image) => Block::Memory(&image[range(place.offset, place.len)]),
-            Source::File(file) => Block::File { file, place },
+            Source::File(file) => Block::File { file, place, first },
         })
     }
 }

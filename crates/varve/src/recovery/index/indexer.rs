@@ -241,6 +241,9 @@ impl Shared {
             let beyond = Lsn(file.end.0 + u64::from(MAX_FRAME_BYTES));
             let until = beyond.min(self.env.log.durable_lsn());
             let stream = self.env.log.stream(first..until)?;
+            if let Some(cipher) = stream.cipher(file.generation) {
+                builder = IndexBuilder::encrypted(cipher.clone());
+            }
             let mut pieces = stream.pieces(first, PIECE_BYTES);
             while next < file.end {
                 if self.is_stopped() {

@@ -204,7 +204,7 @@ type Frames = Vec<(Lsn, Lsn, Vec<u8>)>;
 
 /// The frames that start from `first` to `end`, as the log has them.
 fn frames(dir: &Path, first: Lsn, end: Lsn) -> Frames {
-    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, first).unwrap();
+    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, first, &Default::default()).unwrap();
     let mut frames = Frames::new();
     while let Some(frame) = reader.next().unwrap() {
         if frame.start >= end {

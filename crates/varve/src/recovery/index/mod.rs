@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 use super::scan::LogSummary;
 use crate::base::Lsn;
 
-pub use block::{IndexedFrame, decode_block};
+pub use block::{IndexedFrame, decode_block, decrypt_block};
 pub use build::IndexBuilder;
 pub use file::{Block, Index};
 pub use indexer::{Indexer, IndexerCounters, IndexerEnv};

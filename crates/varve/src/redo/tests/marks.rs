@@ -4,7 +4,7 @@ use super::*;
 
 /// What the marks name, in the order of the log.
 fn marks(dir: &Path) -> Vec<Lsn> {
-    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, START).unwrap();
+    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, START, &Default::default()).unwrap();
     let mut named = Vec::new();
     while let Some(frame) = reader.next().unwrap() {
         if is_mark(frame.body) {

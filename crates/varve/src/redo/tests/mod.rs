@@ -10,11 +10,13 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use super::files::FILE_HEADER;
 use super::*;
 use crate::base::Lsn;
+use crate::encryption::{EncryptionKeys, Keyring};
 use crate::io::{Disk, IoQueue, OpenMode, RealDisk};
 use faulty::{create_faulty, create_faulty_with};
 
 mod capacity;
 mod damage;
+mod encrypted;
 mod failures;
 mod faulty;
 mod full;
@@ -31,8 +33,27 @@ fn settings() -> LogSettings {
         page_size: 16_384,
         uuid: UUID,
         buffered: false,
+        encrypted: false,
+        keyring: Default::default(),
         sabotage: None,
     }
+}
+
+/// Key 1, in one version.
+struct OneKey(u8);
+
+impl EncryptionKeys for OneKey {
+    fn newest_version(&self, key: u32) -> Option<u32> {
+        (key == 1).then_some(1)
+    }
+
+    fn key(&self, key: u32, version: u32) -> Option<Vec<u8>> {
+        ((key, version) == (1, 1)).then(|| vec![self.0; 32])
+    }
+}
+
+fn keyring() -> Keyring {
+    Keyring::new(Some(Arc::new(OneKey(7))))
 }
 
 fn create(dir: &Path) -> RedoLog {
@@ -62,7 +83,7 @@ fn is_mark(body: &[u8]) -> bool {
 
 /// Without the durable marks, which nobody here has put there.
 fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
-    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from)?;
+    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from, &keyring())?;
     let mut bodies = Vec::new();
     while let Some(frame) = reader.next()? {
         bodies.push((frame.end, frame.body.to_vec()));
@@ -81,7 +102,7 @@ fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
 /// The same by pieces, as recovery reads it.
 fn read_pieces(dir: &Path, from: Lsn, wanted: usize, through: Through) -> Result<(Bodies, Lsn)> {
     let queue = Arc::new(IoQueue::one_by_one());
-    let stream = Stream::open(&RealDisk, dir, &UUID, from, &queue, through)?;
+    let stream = Stream::open(&RealDisk, dir, &UUID, from, &queue, through, &keyring())?;
     let mut reader = stream.pieces(from, wanted);
     let (mut bodies, mut end) = (Vec::new(), from);
     while let Some(piece) = reader.next_piece()? {
@@ -340,7 +361,8 @@ fn measure() {
         println!("commits, {threads} threads: {r:.0}/s, {syncs} syncs for 8000");
     }
     let end = log.durable_lsn();
-    let mut reader = RedoReader::open(&RealDisk, dir.path(), &UUID, end).unwrap();
+    let mut reader =
+        RedoReader::open(&RealDisk, dir.path(), &UUID, end, &Default::default()).unwrap();
     let begun = std::time::Instant::now();
     assert!(reader.next().unwrap().is_none());
     let took = begun.elapsed();

@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
-use super::{BLOCK_HEADER, MOST_DATA, Place, compare};
+use super::{BLOCK_HEADER, MOST_DATA, Place, checksum, compare};
 use crate::base::instruments::MeasuredMemory;
 use crate::base::{Error, Result};
+use crate::encryption::Scratch;
 use crate::io::DiskFile;
 
 /// A sorted sequence of records, one of those to be merged.
@@ -36,9 +37,14 @@ impl Source {
         }
     }
 
-    pub fn in_file(file: Arc<dyn DiskFile>, run: Range<u64>) -> Source {
+    pub fn in_file(
+        file: Arc<dyn DiskFile>,
+        scratch: Option<Arc<Scratch>>,
+        run: Range<u64>,
+    ) -> Source {
         let run = Run {
             file,
+            scratch,
             unread: run,
             done_bytes: 0,
         };
@@ -70,6 +76,8 @@ impl Source {
 /// A run that is being read.
 struct Run {
     file: Arc<dyn DiskFile>,
+    /// If they are encrypted.
+    scratch: Option<Arc<Scratch>>,
     /// Where its blocks are that were not read.
     unread: Range<u64>,
     /// Of the block in memory: what comes before the next record.
@@ -100,7 +108,8 @@ impl Run {
         let Range { start, end } = self.unread;
         let mut header = [0; BLOCK_HEADER];
         self.file.read_at(&mut header, start)?;
-        let number = u64::from_le_bytes(header);
+        let (number, seal) = header.split_first_chunk().expect("it is longer");
+        let number = u64::from_le_bytes(*number);
         let (len, crc) = (number as u32, (number >> 32) as u32);
         let data_at = start + BLOCK_HEADER as u64;
         let most = end.saturating_sub(data_at).min(MOST_DATA as u64);
@@ -110,10 +119,16 @@ impl Run {
         }
         data.resize(len as usize, 0);
         self.file.read_at(data, data_at)?;
-        let computed = crc32c::crc32c(data);
+        let computed = checksum(seal, data);
         if computed != crc {
             let expected = format!("{crc:08x} as the checksum of the block at {start}");
             return Err(damaged(&*self.file, &expected, &format!("{computed:08x}")));
+        }
+        if let Some(scratch) = &self.scratch
+            && !scratch.decrypt(start, seal.try_into().expect("the rest"), data)
+        {
+            let expected = format!("the block at {start}");
+            return Err(damaged(&*self.file, &expected, "another one"));
         }
         Ok(data_at + u64::from(len))
     }

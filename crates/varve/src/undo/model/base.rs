@@ -39,6 +39,7 @@ impl Base {
                 pages,
                 target: None,
                 compression: None,
+                encryption: Default::default(),
             };
             spaces.create(new).expect("a tablespace");
         }
@@ -102,7 +103,8 @@ impl Base {
             .sync_to(self.log.next_lsn())
             .expect("the log syncs");
         let (env, files) = Base::files(&self.log);
-        let mut frames = RedoReader::open(disk, dir, &UUID, START).expect("a log");
+        let mut frames =
+            RedoReader::open(disk, dir, &UUID, START, &Default::default()).expect("a log");
         while let Some(f) = frames.next().expect("a frame") {
             apply_frame(&env.pool, f.start, f.end, f.body, |_| Ok(())).expect("replay");
         }
