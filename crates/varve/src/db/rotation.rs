@@ -25,9 +25,11 @@
 //! One pass deals with all tablespaces for which there is something to do: first with tables, and with undo
 //! and the system tablespace, which are encrypted because tables are, when all tables are as they are to be.
 //! If there is none any more that is encrypted the control file says so, and the next start has nothing to
-//! look for. The next one begins when something
-//! else is wanted: the settings, or the newest version of a key. A tablespace that can't be dealt with, as
-//! its key is not there, is told once and tried again by the next pass. Nobody waits for any of it.
+//! look for. The next one begins when something else is wanted: the settings, or the newest version of a key.
+//! A tablespace that can't be dealt with, as its key is not there, is told once and tried again by the next
+//! pass. Nobody waits for any of it.
+
+mod pace;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,6 +40,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use self::pace::Pace;
 use super::Database;
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, threads};
 use crate::catalog::TableDef;
@@ -713,36 +716,6 @@ fn is_to_rewrite(id: PageId, stored: &[u8], target: Target) -> bool {
     }
     let version = page::key_version(stored);
     !page::is_zero(stored) && version.is_some_and(|version| !target.is_met_by(version))
-}
-
-/// So many pages a second, of all threads together.
-#[derive(Default)]
-struct Pace {
-    iops: u32,
-    /// Since when, and how many.
-    begun: Option<Instant>,
-    pages: u32,
-}
-
-impl Pace {
-    /// How long to wait before the next one: at most a second, as it counts anew each second.
-    fn count(&mut self, iops: u32) -> Duration {
-        if self.iops != iops || self.pages >= iops {
-            *self = Pace {
-                iops,
-                ..Pace::default()
-            };
-        }
-        let begun = *self.begun.get_or_insert_with(Instant::now);
-        self.pages += 1;
-        let due = Duration::from_secs_f64(f64::from(self.pages) / f64::from(iops));
-        let early = due.saturating_sub(begun.elapsed());
-        // The system sleeps no less.
-        match early >= Duration::from_millis(10) {
-            true => early,
-            false => Duration::ZERO,
-        }
-    }
 }
 
 impl Database {

@@ -148,6 +148,12 @@ pub struct EncryptionCounts {
 }
 
 impl Spaces {
+    /// With keys for what is encrypted.
+    pub fn with_keys(mut self, keyring: Keyring) -> Spaces {
+        self.encrypting.keyring = keyring;
+        self
+    }
+
     pub fn keyring(&self) -> &Keyring {
         &self.encrypting.keyring
     }

@@ -25,7 +25,7 @@ use super::{Space, SpaceKind, round_size};
 use crate::base::sync::ReadMostly;
 use crate::base::{Durations, Error, PageId, Result, SpaceId, TableId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
-use crate::encryption::{Encryption, Keyring};
+use crate::encryption::Encryption;
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
 use crate::page::{self, Compression, PAGE_HEADER, Sealing, Stored};
 
@@ -115,12 +115,6 @@ impl Spaces {
     /// with a slash behind; or empty.
     pub fn with_undo_dir(self, undo_dir: String) -> Spaces {
         Spaces { undo_dir, ..self }
-    }
-
-    /// With keys for what is encrypted.
-    pub fn with_keys(mut self, keyring: Keyring) -> Spaces {
-        self.encrypting.keyring = keyring;
-        self
     }
 
     /// With many reads, writes and syncs at the same time.
