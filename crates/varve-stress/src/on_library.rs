@@ -43,7 +43,8 @@ impl Subject for OnLibrary {
             .iter()
             // The server's alone.
             .filter(|(name, value)| {
-                !(*name == "autoinc_lock_mode" || *name == "open_files" && *value == 0)
+                !(["autoinc_lock_mode", "compression_default"].contains(name)
+                    || *name == "open_files" && *value == 0)
             })
             .map(|(name, value)| format!("{name}={value}"))
             .collect();

@@ -64,6 +64,7 @@ pub fn run(run: &mut Run) -> Result<()> {
     let engine = run.args.engine;
     let prefix = plugin::prefix_for(run.workspace, &[engine])?;
     DataDir(run.place.join("data")).initialise(&prefix)?;
+    fs::write(run.place.join("keys"), format!("1;{:064x}\n", 1))?;
     let mut subject = OnServer {
         prefix,
         engine,
@@ -105,6 +106,9 @@ impl OnServer {
                 options.push("--plugin-load-add=ha_varve".into());
                 // Without it the server would start without the engine.
                 options.push("--varve=FORCE".into());
+                options.push("--plugin-load-add=file_key_management".into());
+                let keys = test.run.place.join("keys");
+                options.push(format!("--file-key-management-filename={}", keys.display()));
                 let drawn = settings::draw(&mut test.run.rng, test.fixed);
                 options.extend(settings::server_options(&drawn));
             }

@@ -65,6 +65,11 @@ pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
         ("history_store", any(rng, &[0, 1, 1])),
         ("history_store_delay", any(rng, &[0, 50, 1000])),
         ("history_store_max_size", any(rng, &[1 << 20, 64 << 20, 0])),
+        ("compression_default", any(rng, &[0, 1])),
+        ("encrypt_tables", any(rng, &[0, 1])),
+        ("encrypt_log", any(rng, &[0, 1])),
+        ("encrypt_temporary_tables", any(rng, &[0, 1])),
+        ("encryption_threads", any(rng, &[0, 1, 4])),
     ]
 }
 

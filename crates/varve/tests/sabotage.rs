@@ -11,6 +11,7 @@ mod dying_disk;
 mod lists;
 mod support;
 
+use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -29,7 +30,8 @@ use support::workload::{Config, SIM_DIR};
 use varve::Isolation::{self, ReadCommitted, RepeatableRead, Serializable};
 use varve::internals::base::Sabotage;
 use varve::internals::io::{Disk, RealDisk};
-use varve::{ColumnType, Database, Error, Options, TableDef, values};
+use varve::{ColumnType, Database, EncryptionMode, Error, Options, Result, TableDef, values};
+use varve_sim::sample::Keys;
 use varve_sim::{CrashPoints, Failure as DiskFailure, Fault, Lie, Operation, SimDisk};
 
 /// What is wrong.
@@ -393,6 +395,59 @@ fn broken_isolation_is_noticed() {
             "nobody noticed: {sabotage:?}, {shape:?}"
         );
     }
+}
+
+/// ENC-2. A bit is turned of an encrypted page, by somebody who makes its checksum right.
+#[test]
+fn a_tag_that_is_not_checked_is_noticed() {
+    const TEXT: &str = "a text that is found in the page";
+    let dir = tempfile::tempdir().unwrap();
+    let open = |sabotage| {
+        let options = Options {
+            sabotage,
+            encryption_keys: Some(Arc::new(Keys(1))),
+            ..Options::default()
+        };
+        Database::open(dir.path(), options).unwrap()
+    };
+    let db = open(None);
+    for (name, mode) in [
+        ("a/t", EncryptionMode::On),
+        ("a/clear", EncryptionMode::Off),
+    ] {
+        let def = TableDef::new(name).column("id", ColumnType::i64());
+        let mut def = def.column("text", ColumnType::text(100)).primary(&["id"]);
+        def.encryption.mode = mode;
+        let table = db.create_table(&def).unwrap();
+        let mut trx = db.begin(RepeatableRead);
+        table.insert(&mut trx, values![1, TEXT]).unwrap();
+        trx.commit().unwrap();
+    }
+    db.close().unwrap();
+    // Where it is in clear.
+    let file = |name: &str| dir.path().join(name);
+    let clear = fs::read(file("a/clear.vdt")).unwrap();
+    let is_text = |bytes: &[u8]| bytes == TEXT.as_bytes();
+    let at = clear.windows(TEXT.len()).position(is_text).unwrap();
+    let mut bytes = fs::read(file("a/t.vdt")).unwrap();
+    let page_size = Options::default().page_size as usize;
+    let (no, space) = (at / page_size, <[u8; 4]>::try_from(&bytes[80..84]).unwrap());
+    let page = &mut bytes[no * page_size..][..page_size];
+    page[at % page_size] ^= 1;
+    let address = [space, (no as u32).to_le_bytes()].concat();
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&address), &page[4..]);
+    page[..4].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(file("a/t.vdt"), &bytes).unwrap();
+    let read = |sabotage| -> Result<String> {
+        let db = open(sabotage);
+        let table = db.table("a/t")?;
+        let row = table.get(&mut db.begin(RepeatableRead), values![1])?;
+        row.expect("a row").get::<String>("text")
+    };
+    let refused = read(None);
+    assert!(matches!(refused, Err(Error::NoKey { .. })), "{refused:?}");
+    let changed = read(Some(Sabotage::TagNotChecked)).unwrap();
+    assert_ne!(changed, TEXT);
 }
 
 /// A table with one row, in a database that was made without doing anything wrong.

@@ -10,12 +10,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::ops::{Bound, RangeInclusive};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{
     ColumnType, Database, Error, FlushLog, FlushMethod, Isolation, Options, Result, Savepoint,
     Table, TableDef, Transaction, Value, values,
 };
+use varve_sim::sample::Keys;
 
 const SCHEMA: &str = "stress/";
 /// How long an undo tablespace may take to become empty.
@@ -58,6 +60,7 @@ fn options(settings: &[String]) -> Result<Options> {
     let mut options = Options {
         // However little redo there is.
         redo_index_from_bytes: 0,
+        encryption_keys: Some(Arc::new(Keys(1))),
         ..Options::default()
     };
     for setting in settings {
@@ -112,6 +115,10 @@ fn options(settings: &[String]) -> Result<Options> {
             "history_store_max_size" => {
                 options.history.max_size = (value != 0).then_some(value);
             }
+            "encrypt_tables" => options.encrypt_tables = value != 0,
+            "encrypt_log" => options.encrypt_log = value != 0,
+            "encrypt_temporary_tables" => options.encrypt_temporary_tables = value != 0,
+            "encryption_threads" => options.rotation.threads = value as u32,
             _ => return Err(Error::invalid(format!("there is no setting {name}"))),
         }
     }

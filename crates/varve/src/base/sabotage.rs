@@ -100,6 +100,8 @@ pub enum Sabotage {
     CutTakenForAbsent,
     /// SP-15: the hole behind a compressed page lies over its end.
     HoleOverPage,
+    /// ENC-2: what is decrypted is taken for what was encrypted.
+    TagNotChecked,
     /// LOOSE-1: trees of indexes that come or go are on no list.
     LooseTreeForgotten,
 }

@@ -291,7 +291,13 @@ impl Options {
     }
 
     fn keyring(&self) -> Keyring {
-        Keyring::new(self.encryption_keys.clone())
+        #[cfg_attr(not(feature = "sabotage"), expect(unused_mut))]
+        let mut keyring = Keyring::new(self.encryption_keys.clone());
+        #[cfg(feature = "sabotage")]
+        {
+            keyring.takes_all = self.is_sabotaged(Sabotage::TagNotChecked);
+        }
+        keyring
     }
 
     /// Where sorts go of a database in this directory.

@@ -27,6 +27,9 @@ pub struct Cipher {
     key: Aes256Gcm,
     /// Of the key that it comes from.
     version: u32,
+    /// [`Sabotage::TagNotChecked`](crate::base::Sabotage)
+    #[cfg(feature = "sabotage")]
+    takes_all: bool,
 }
 
 impl Cipher {
@@ -38,7 +41,15 @@ impl Cipher {
         Cipher {
             key: Aes256Gcm::new(&key.into()),
             version,
+            #[cfg(feature = "sabotage")]
+            takes_all: false,
         }
+    }
+
+    #[cfg(feature = "sabotage")]
+    pub fn taking_all(mut self, takes_all: bool) -> Cipher {
+        self.takes_all = takes_all;
+        self
     }
 
     pub fn version(&self) -> u32 {
@@ -67,6 +78,12 @@ impl Cipher {
         tag: [u8; TAG_BYTES],
         data: &mut [u8],
     ) -> bool {
+        #[cfg(feature = "sabotage")]
+        if self.takes_all {
+            // In this mode encrypting is decrypting.
+            self.encrypt(nonce, beside, data);
+            return true;
+        }
         let (nonce, tag) = (nonce.into(), tag.into());
         let opened = (self.key).decrypt_in_place_detached(&nonce, beside, data, &tag);
         opened.is_ok()

@@ -8,8 +8,8 @@ use crate::base::{Error, Result};
 
 /// The keys of a file as MariaDB's `file_key_management` has it: a line for each key, `1;` and its bytes in
 /// hexadecimal, 16, 24 or 32 of them; what follows behind a space, and lines that begin with `#`, say
-/// nothing. The file itself is not encrypted:
-/// it belongs where nobody gets who gets the database. There is one version of each key.
+/// nothing. The file itself is not encrypted: it belongs where nobody gets who gets the database. There is
+/// one version of each key.
 pub struct KeyFile {
     keys: BTreeMap<u32, Vec<u8>>,
 }

@@ -25,13 +25,16 @@ pub trait EncryptionKeys: Send + Sync {
 pub struct Keyring {
     source: Option<Arc<dyn EncryptionKeys>>,
     scratch: Arc<OnceLock<Arc<Scratch>>>,
+    /// [`Sabotage::TagNotChecked`](crate::base::Sabotage)
+    #[cfg(feature = "sabotage")]
+    pub takes_all: bool,
 }
 
 impl Keyring {
     pub fn new(source: Option<Arc<dyn EncryptionKeys>>) -> Keyring {
         Keyring {
             source,
-            scratch: Arc::default(),
+            ..Keyring::default()
         }
     }
 
@@ -66,6 +69,8 @@ impl Keyring {
         salt[16..].copy_from_slice(&space.0.to_le_bytes());
         let secret = self.secret(key, version)?;
         let cipher = Cipher::derive(&secret, &salt, b"varve pages", version);
+        #[cfg(feature = "sabotage")]
+        let cipher = cipher.taking_all(self.takes_all);
         Ok(Arc::new(cipher))
     }
 
