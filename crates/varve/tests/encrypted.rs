@@ -554,10 +554,11 @@ fn pages_that_somebody_has_put_there_are_told() {
     let path = dir.path().join("a/t.vdt");
     let original = fs::read(&path).unwrap();
     let page = |bytes: &[u8], no: usize| bytes[no * PAGE..(no + 1) * PAGE].to_vec();
-    let put = |bytes: &[u8]| {
+    let put_at = |no: usize, bytes: &[u8]| {
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all_at(bytes, 7 * PAGE as u64).unwrap();
+        file.write_all_at(bytes, (no * PAGE) as u64).unwrap();
     };
+    let put = |bytes: &[u8]| put_at(7, bytes);
     let told = || {
         let mut told = Vec::new();
         let tell = &mut |finding: &varve::offline::Finding| {
@@ -583,6 +584,13 @@ fn pages_that_somebody_has_put_there_are_told() {
     assert!(words.contains("an encrypted page"), "SP-16: {words}");
     put(&page(&original, 7));
     assert_eq!(told(), [""; 0]);
+    // Whether it is encrypted is not known.
+    let mut first = page(&original, 0);
+    first[148] = 90;
+    put_at(0, &first);
+    let refused = open().table("a/t").map(drop).unwrap_err().to_string();
+    assert!(refused.contains("a/t.vdt is damaged"), "{refused}");
+    put_at(0, &page(&original, 0));
     check(&open(), "a/t", 1);
 }
 

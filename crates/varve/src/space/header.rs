@@ -128,6 +128,8 @@ pub struct FileHeader {
     pub stage: Stage,
     /// The version of the key that all pages have at least, if all are encrypted.
     pub least_version: u32,
+    /// Page 0 is damaged behind what has a checksum of its own, and says nothing of a stage.
+    pub(super) lacks_stage: bool,
 }
 
 impl FileHeader {
@@ -146,6 +148,7 @@ impl FileHeader {
             encryption: Encryption::default(),
             stage: Stage::Clear,
             least_version: 0,
+            lacks_stage: false,
         }
     }
 
@@ -227,8 +230,9 @@ impl FileHeader {
         let Some(encryption) = Encryption::from_bytes(bytes) else {
             return Err(damaged(path, "an encryption", format!("{bytes:?}")));
         };
-        let (stage, least_version) =
-            stage_in(head).map_err(|found| damaged(path, "a stage of encryption", found))?;
+        let found = stage_in(head);
+        let lacks_stage = found.is_err();
+        let (stage, least_version) = found.unwrap_or_default();
         let table = u64::from_le_bytes(head[TABLE..TABLE + 8].try_into().expect("8 bytes"));
         Ok(FileHeader {
             intro,
@@ -238,6 +242,7 @@ impl FileHeader {
             encryption,
             stage,
             least_version,
+            lacks_stage,
         })
     }
 }
