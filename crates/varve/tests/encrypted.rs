@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,7 +114,11 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// The names of files in which the words stand.
 fn that_say(dir: &Path, words: &str) -> Vec<String> {
     let says = |path: &PathBuf| {
-        let bytes = fs::read(path).unwrap();
+        let bytes = match fs::read(path) {
+            // A log file that was used again meanwhile, or a scratch file.
+            Err(e) if e.kind() == ErrorKind::NotFound => return false,
+            bytes => bytes.unwrap(),
+        };
         bytes.windows(words.len()).any(|w| w == words.as_bytes())
     };
     let mut found: Vec<_> = (files(dir).into_iter().filter(says))
