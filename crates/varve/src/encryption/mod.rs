@@ -9,8 +9,8 @@
 //! - **ENC-1** No nonce is used twice with a key. A page has 12 random bytes each time that it is written:
 //!   pages are written twice at one LSN, and unlogged ones have none. A frame of the redo log has its LSN,
 //!   where one frame is put in one opening of the log, whose key is made with random bytes of its own. A file
-//!   of this process has a count. (Of two copies of a running process, made with its memory, each goes on with
-//!   the same log key: that is the one way to break this.)
+//!   of this process has a count. (Of two copies of a running process, made with its memory, each goes on
+//!   with the same log key: that is the one way to break this.)
 //! - **ENC-2** What is decrypted is what was encrypted for the same place: a page's address, type, LSN and
 //!   key version, a frame's LSN are authenticated with it. An older version of the same page is one that was
 //!   encrypted for this place: that somebody has put it back is not noticed.

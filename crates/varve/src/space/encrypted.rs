@@ -304,8 +304,8 @@ impl Spaces {
 
     /// SP-17: before the tablespace is one that others see.
     ///
-    /// What has lost its stage may be encrypted if anything is. Where nothing is, whoever reads page 0 is told
-    /// of the damage.
+    /// What has lost its stage may be encrypted if anything is. Where nothing is, whoever reads page 0 is
+    /// told of the damage.
     pub(super) fn prepare_encryption(&self, space: &Space) -> Result<()> {
         if space.header.lacks_stage && (self.encrypts_anything() || !self.keyring().is_empty()) {
             let expected = "a stage of encryption";

@@ -1,3 +1,5 @@
+//! The files of the pool: which are used again, made, and kept.
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
