@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use varve::{EncryptionKeys, RotationOptions};
+use varve::{Encryption, EncryptionKeys, RotationOptions};
 
 use crate::collation::c_text;
 use crate::database::varve_db;
@@ -11,9 +11,6 @@ use crate::error::{guard, varve_code, varve_code::*};
 type NewestVersionFn = unsafe extern "C" fn(context: *mut c_void, key: u32) -> u32;
 type KeyFn =
     unsafe extern "C" fn(context: *mut c_void, key: u32, version: u32, out: *mut u8) -> u32;
-
-/// Bytes of the longest key.
-const MOST_KEY_BYTES: usize = 64;
 
 pub struct Keys {
     newest: NewestVersionFn,
@@ -44,7 +41,7 @@ impl EncryptionKeys for Keys {
     }
 
     fn key(&self, key: u32, version: u32) -> Option<Vec<u8>> {
-        let mut out = [0; MOST_KEY_BYTES];
+        let mut out = [0; Encryption::MOST_KEY_BYTES];
         // SAFETY: the caller's promise; there is room for the longest key.
         let len = unsafe { (self.key)(self.context, key, version, out.as_mut_ptr()) };
         let bytes = out.get(..len as usize);

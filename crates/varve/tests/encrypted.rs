@@ -65,6 +65,14 @@ fn encrypting() -> Options {
     }
 }
 
+/// Nothing is rewritten in the background.
+fn nobody() -> RotationOptions {
+    RotationOptions {
+        threads: 0,
+        ..RotationOptions::default()
+    }
+}
+
 fn definition(name: &str) -> TableDef {
     TableDef::new(name)
         .column("id", ColumnType::i64())
@@ -254,14 +262,10 @@ fn one_table_is_encrypted() {
 #[test]
 fn undo_of_a_table_that_is_not_open_is_encrypted() {
     let dir = tempfile::tempdir().unwrap();
-    let nobody = RotationOptions {
-        threads: 0,
-        ..RotationOptions::default()
-    };
     let options = Options {
         encryption_keys: keys(1),
         encrypt_log: true,
-        rotation: nobody,
+        rotation: nobody(),
         undo_tablespaces: 0,
         ..options()
     };
@@ -517,13 +521,9 @@ fn the_log_needs_its_key() {
 #[test]
 fn versions_of_a_key_are_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
-    let nobody = RotationOptions {
-        threads: 0,
-        ..RotationOptions::default()
-    };
     for newest in 1..=3 {
         let options = Options {
-            rotation: nobody,
+            rotation: nobody(),
             encryption_keys: keys(newest),
             ..encrypting()
         };

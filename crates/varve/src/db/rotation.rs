@@ -30,6 +30,7 @@
 //! pass. Nobody waits for any of it.
 
 mod pace;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,16 +42,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use self::pace::Pace;
+use self::work::Work;
 use super::Database;
-use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, threads};
+use crate::base::{Error, Result, SYSTEM_SPACE, SpaceId, TableId, threads};
 use crate::catalog::TableDef;
 use crate::ddl::{Ddl, table_path};
 use crate::encryption::EncryptionMode;
 use crate::flush::SpaceWriter;
-use crate::io::AlignedBuf;
-use crate::mtr::Mtr;
-use crate::page::{self, PAGE_HEADER, PageOp, PageType};
-use crate::purge::in_table;
 use crate::space::{FileHeader, Space, SpaceEncryption, SpaceKind, Spaces, Target};
 use crate::txn::Core;
 
@@ -65,12 +63,6 @@ const UNDO_PATIENCE: Duration = Duration::from_secs(2);
 /// And by who makes one pass.
 #[cfg(feature = "internals")]
 const PASSING: Duration = Duration::from_millis(2);
-/// Pages that are read together.
-const PAGES_TOGETHER: u32 = 64;
-/// Redo of the change of a page that changes nothing.
-const TOUCH_LOG_BYTES: u32 = 512;
-/// How often it is looked whether an export has ended.
-const PAUSED: Duration = Duration::from_millis(50);
 const THREAD: &str = "varve-encryption";
 
 /// How tablespaces are encrypted and decrypted in the background.
@@ -528,26 +520,6 @@ impl Shared {
         self.deal_with(ddl, &space, Some(table.id()), stop)
     }
 
-    /// Changes some pages of a tablespace while it stays what it is: that of a table is not dropped, renamed,
-    /// checked or exported meanwhile. `NotFound`: the table has gone.
-    fn change(&self, table: Option<TableId>, f: impl FnOnce() -> Result<()>) -> Result<()> {
-        let Some(id) = table else {
-            return f();
-        };
-        let _batch = loop {
-            match self.core.purge_pause.begin_batch() {
-                Some(batch) => break batch,
-                None if self.is_stopped() => return Err(Error::Interrupted),
-                None => thread::sleep(PAUSED),
-            }
-        };
-        let is_there = in_table(&self.core, id, |_| f().map(|()| true))?;
-        match is_there {
-            true => Ok(()),
-            false => Err(Error::not_found(format!("table {id}"))),
-        }
-    }
-
     /// Steps 1 to 4.
     fn deal_with(
         &self,
@@ -556,132 +528,9 @@ impl Shared {
         table: Option<TableId>,
         stop: &AtomicBool,
     ) -> Result<()> {
-        if !self.state.lock().at_work.insert(space.id()) {
-            return Ok(());
-        }
-        let done = self.bring(ddl, space, table, stop);
-        let mut state = self.state.lock();
-        state.at_work.remove(&space.id());
-        state.progress.remove(&space.id());
-        done
-    }
-
-    fn bring(
-        &self,
-        ddl: &Ddl,
-        space: &Space,
-        table: Option<TableId>,
-        stop: &AtomicBool,
-    ) -> Result<()> {
-        let (env, spaces) = (&*self.core.mtr, &ddl.spaces);
-        // What the file said may be older than the redo that was applied since.
-        space.recover_stage(env, spaces)?;
-        let Some(target) = self.target(ddl, &space.header())? else {
-            return Ok(());
-        };
-        let (on_the_way, there) = target.stages();
-        if let Target::Encrypted { .. } = target {
-            spaces.take_newest_key(space)?;
-        }
-        let id = space.id();
-        let write = || self.writer.flush_to(id, self.core.log.next_lsn());
-        if space.stage().0 != there {
-            self.change(table, || space.log_stage(env, on_the_way, 0))?;
-            write()?;
-            space.enter_stage(on_the_way, 0);
-        }
-        write()?;
-        self.rewrite(space, spaces, table, target, stop)?;
-        write()?;
-        let least = match target {
-            Target::Clear => 0,
-            Target::Encrypted { at_least } => at_least,
-        };
-        self.change(table, || space.log_stage(env, there, least))?;
-        space.enter_stage(there, least);
-        Ok(())
-    }
-
-    /// Step 3.
-    fn rewrite(
-        &self,
-        space: &Space,
-        spaces: &Spaces,
-        table: Option<TableId>,
-        target: Target,
-        stop: &AtomicBool,
-    ) -> Result<()> {
-        let pages = space.size_pages();
-        let page_size = self.core.pool.page_size();
-        let mut buf = AlignedBuf::new(PAGES_TOGETHER as usize * page_size);
-        let mut damage = None;
-        for first in (0..pages).step_by(PAGES_TOGETHER as usize) {
-            let progress = RotationProgress { page: first, pages };
-            self.state.lock().progress.insert(space.id(), progress);
-            let n = PAGES_TOGETHER.min(pages - first);
-            let bytes = &mut buf[..n as usize * page_size];
-            spaces.read_run(PageId::new(space.id(), PageNo(first)), bytes)?;
-            let all = (first..).zip(bytes.chunks_exact(page_size));
-            let all = all.map(|(no, bytes)| (PageId::new(space.id(), PageNo(no)), bytes));
-            self.pace(stop)?;
-            for (id, _) in all.filter(|(id, bytes)| is_to_rewrite(*id, bytes, target)) {
-                match self.change(table, || self.touch(id)) {
-                    // Others may do without it.
-                    Err(e @ Error::Corrupt { .. }) => drop(damage.get_or_insert(e)),
-                    done => done?,
-                }
-                self.pace(stop)?;
-            }
-        }
-        damage.map_or(Ok(()), Err)
-    }
-
-    /// Counts a page that was rewritten, or some that were read together, and waits for its turn.
-    fn pace(&self, stop: &AtomicBool) -> Result<()> {
-        let iops = self.options.lock().iops;
-        let mut early = self.state.lock().pace.count(iops);
-        loop {
-            if self.is_stopped() || stop.load(Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            if early.is_zero() {
-                return Ok(());
-            }
-            let now = early.min(PAUSED);
-            thread::sleep(now);
-            early -= now;
-        }
-    }
-
-    /// Has the page written again, by an operation that leaves it as it is.
-    fn touch(&self, id: PageId) -> Result<()> {
-        use PageType::{Alloc, FileHeader, Free, Unused};
-        // FL-3
-        self.core.log.check_room()?;
-        let mut mtr = Mtr::begin(&self.core.mtr, TOUCH_LOG_BYTES)?;
-        let h = mtr.exclusive(id)?;
-        let nothing: &[u8] = &[];
-        match page::page_type(mtr.bytes(h)) {
-            None | Some(Unused | FileHeader | Alloc) => {}
-            Some(Free) => mtr.op(h, PageOp::Free),
-            Some(slotted) if slotted.is_slotted() => {
-                let op = PageOp::WriteUser {
-                    off: 0,
-                    bytes: nothing,
-                };
-                mtr.op(h, op);
-            }
-            Some(_) => {
-                let off = PAGE_HEADER as u16;
-                let op = PageOp::Write {
-                    off,
-                    bytes: nothing,
-                };
-                mtr.op(h, op);
-            }
-        }
-        mtr.commit();
-        Ok(())
+        let work = Work::begin(self, ddl, space, table, stop);
+        // Or another thread is at it.
+        work.map_or(Ok(()), |work| work.bring())
     }
 
     fn replace_undo(
@@ -707,15 +556,6 @@ impl Shared {
             Some(_) => Err(Error::LockWaitTimeout),
         }
     }
-}
-
-/// Whether what is in the file is not as it is to be. What can't be read may be on its way.
-fn is_to_rewrite(id: PageId, stored: &[u8], target: Target) -> bool {
-    if page::verify(stored, id).is_err() {
-        return true;
-    }
-    let version = page::key_version(stored);
-    !page::is_zero(stored) && version.is_some_and(|version| !target.is_met_by(version))
 }
 
 impl Database {

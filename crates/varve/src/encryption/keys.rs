@@ -2,21 +2,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Cipher, Scratch};
+use super::{Cipher, Encryption, Scratch};
 use crate::base::{Error, Result, SpaceId};
-
-/// The longest key, in bytes: what a hash function of 512 bits gives.
-pub const MOST_KEY_BYTES: usize = 64;
-/// The shortest, of 128 bits.
-const LEAST_KEY_BYTES: usize = 16;
 
 /// Gives a database its keys. It is asked from any thread, also while statements wait: a key that has to be
 /// fetched from elsewhere is kept.
 pub trait EncryptionKeys: Send + Sync {
     /// The newest version of a key, from 1 on; `None` if there is no such key.
     fn newest_version(&self, key: u32) -> Option<u32>;
-    /// A version of a key, at least 16 bytes of it; `None` if there is none. What was given once is given
-    /// for ever, as long as anything is encrypted with it.
+    /// A version of a key, from 16 to 64 bytes; `None` if there is none. What was given once is given for
+    /// ever, as long as anything is encrypted with it.
     fn key(&self, key: u32, version: u32) -> Option<Vec<u8>>;
 }
 
@@ -85,11 +80,13 @@ impl Keyring {
         let given = self.source.as_ref().and_then(|s| s.key(key, version));
         let what = || format!("there is no version {version} of encryption key {key}");
         let secret = given.ok_or_else(|| self.lacks(what()))?;
-        match secret.len() {
-            LEAST_KEY_BYTES..=MOST_KEY_BYTES => Ok(secret),
-            bytes => Err(Error::NoKey {
+        let (least, most) = (Encryption::LEAST_KEY_BYTES, Encryption::MOST_KEY_BYTES);
+        let bytes = secret.len();
+        match (least..=most).contains(&bytes) {
+            true => Ok(secret),
+            false => Err(Error::NoKey {
                 what: format!(
-                    "version {version} of encryption key {key} has {bytes} bytes; a key has {LEAST_KEY_BYTES} to {MOST_KEY_BYTES}"
+                    "version {version} of encryption key {key} has {bytes} bytes; a key has {least} to {most}"
                 ),
             }),
         }

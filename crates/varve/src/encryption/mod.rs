@@ -29,7 +29,7 @@ mod keys;
 
 pub use cipher::{Cipher, NONCE_BYTES, Scratch, TAG_BYTES, counted_nonce, random};
 pub use key_file::KeyFile;
-pub use keys::{EncryptionKeys, Keyring, MOST_KEY_BYTES};
+pub use keys::{EncryptionKeys, Keyring};
 
 /// What a table says about its encryption.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -62,6 +62,10 @@ impl Default for Encryption {
 impl Encryption {
     /// The key of whatever does not name one.
     pub const FIRST_KEY: u32 = 1;
+    /// Bytes of the longest key: what a hash function of 512 bits gives.
+    pub const MOST_KEY_BYTES: usize = 64;
+    /// Bytes of the shortest, of 128 bits.
+    pub const LEAST_KEY_BYTES: usize = 16;
     pub(crate) const BYTES: usize = 5;
 
     /// From its stored form, where zeros are the default; `None` if there is no such mode.

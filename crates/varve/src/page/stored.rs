@@ -140,7 +140,7 @@ pub struct Sealing<'a> {
 }
 
 /// Makes the page its stored form: compressed, if that saves a block or more, then encrypted.
-pub fn seal_with(page: &mut [u8], id: PageId, how: Sealing<'_>) {
+pub fn seal_with(page: &mut [u8], id: PageId, how: Sealing<'_>) -> Stored {
     set_whole(page);
     if may_differ(page) {
         if let Some((with, compressor)) = how.compression {
@@ -151,6 +151,7 @@ pub fn seal_with(page: &mut [u8], id: PageId, how: Sealing<'_>) {
         }
     }
     put_checksum(page, id);
+    stored(page)
 }
 
 fn compress(page: &mut [u8], with: Compression, compressor: &mut Compressor) {
@@ -206,6 +207,13 @@ pub struct Stored {
     pub encrypted: bool,
 }
 
+fn stored(page: &[u8]) -> Stored {
+    Stored {
+        compressed: algorithm(page) != 0,
+        encrypted: is_encrypted(page),
+    }
+}
+
 /// Gives the cipher of a key version, for a page that is encrypted with it.
 pub type CipherOf<'a> = &'a mut dyn FnMut(u32) -> Result<Arc<Cipher>>;
 
@@ -216,10 +224,7 @@ pub type CipherOf<'a> = &'a mut dyn FnMut(u32) -> Result<Arc<Cipher>>;
 /// `NoKey`: it can't be decrypted.
 pub fn load_with(page: &mut [u8], id: PageId, cipher_of: CipherOf<'_>) -> Result<Stored> {
     verify(page, id)?;
-    let stored = Stored {
-        compressed: algorithm(page) != 0,
-        encrypted: is_encrypted(page),
-    };
+    let stored = stored(page);
     if stored.encrypted {
         decrypt(page, id, cipher_of)?;
     }
@@ -240,12 +245,10 @@ pub fn load(page: &mut [u8], id: PageId) -> Result<Stored> {
 }
 
 fn decrypt(page: &mut [u8], id: PageId, cipher_of: CipherOf<'_>) -> Result<()> {
-    let (lock, beside, len) = (
-        header::lock_of(page),
-        header::beside(page, id),
-        stored_len(page),
-    );
+    let lock = header::lock_of(page);
+    let beside = header::beside(page, id);
     let cipher = cipher_of(lock.key_version)?;
+    let len = stored_len(page);
     let body = &mut page[PAGE_HEADER..len];
     if !cipher.decrypt(lock.nonce, &beside, lock.tag, body) {
         let version = lock.key_version;

@@ -144,7 +144,7 @@ impl Spaces {
             compression,
             cipher,
         };
-        page::seal_with(copy, page, sealing);
+        self.count_sealed(page::seal_with(copy, page, sealing));
         let no = page.no;
         let blocks = page::place_bytes(copy) / DIRECT_BLOCK;
         let known = places.known(no);

@@ -381,7 +381,6 @@ impl Spaces {
         if !self.is_to_encrypt(space) {
             return Ok(None);
         }
-        self.encrypting.encrypted.fetch_add(1, Relaxed);
         if space.kind() == SpaceKind::Temp {
             return Ok(Some(self.keyring().scratch().pages().clone()));
         }
@@ -390,11 +389,11 @@ impl Spaces {
             return Ok(Some(newest));
         }
         self.have_key(space)?;
-        Ok(newest())
+        let newest = newest().expect("SP-17: there is a key for what is to be encrypted");
+        Ok(Some(newest))
     }
 
     fn cipher_to_read(&self, id: SpaceId, version: u32) -> Result<Arc<Cipher>> {
-        self.encrypting.decrypted.fetch_add(1, Relaxed);
         let space = self.require(id)?;
         if space.kind() == SpaceKind::Temp {
             return Ok(self.keyring().scratch().pages().clone());
@@ -414,10 +413,19 @@ impl Spaces {
     pub(super) fn load_page(&self, id: PageId, bytes: &mut [u8]) -> Result<Stored> {
         let cipher_of = &mut |version| self.cipher_to_read(id.space, version);
         let stored = page::load_with(bytes, id, cipher_of)?;
-        if !stored.encrypted && self.encrypting.any.load(Relaxed) {
+        if stored.encrypted {
+            self.encrypting.decrypted.fetch_add(1, Relaxed);
+        } else if self.encrypting.any.load(Relaxed) {
             self.check_may_be_clear(id, bytes)?;
         }
         Ok(stored)
+    }
+
+    /// A page has got its stored form.
+    pub(super) fn count_sealed(&self, stored: Stored) {
+        if stored.encrypted {
+            self.encrypting.encrypted.fetch_add(1, Relaxed);
+        }
     }
 
     /// SP-16
@@ -484,6 +492,12 @@ impl Space {
 
     /// Has its pages written by this stage (SP-18). It has a key, if that takes one (SP-17).
     pub fn enter_stage(&self, stage: Stage, least_version: u32) {
+        let before = self.stage().0;
+        let is_on_the_way = matches!(stage, Stage::Encrypting | Stage::Decrypting);
+        assert!(
+            is_on_the_way || before.writes_encrypted() == stage.writes_encrypted(),
+            "SP-18: from {before:?} to {stage:?}"
+        );
         self.stage.set(stage, least_version);
     }
 }

@@ -680,7 +680,7 @@ impl PageStore for Spaces {
                     compression,
                     cipher,
                 };
-                page::seal_with(copy, page, sealing);
+                self.count_sealed(page::seal_with(copy, page, sealing));
                 Ok(())
             }
         }
