@@ -41,7 +41,7 @@ struct Section
 const char *section_title(const char *subsystem)
 {
   static const char *const titles[][2]= {
-    {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"history", "HISTORY STORE COUNTERS"},
+    {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"history", "HISTORY STORE COUNTERS"}, {"change_buffer", "CHANGE BUFFERS"},
     {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"}, {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"},
     {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"},
     {"latch", "LATCHES"}, {"recovery", "RECOVERY COUNTERS"}, {"dictionary", "DICTIONARY"}};

@@ -26,6 +26,8 @@ static unsigned long flush_log_at_trx_commit;
 static unsigned long undo_tablespaces;
 static unsigned long undo_logs;
 static unsigned long read_ahead_threshold;
+static unsigned long change_buffering;
+static unsigned long change_buffer_max_size;
 static unsigned long io_capacity;
 static unsigned long io_capacity_max;
 static double max_dirty_pages_pct;
@@ -155,6 +157,32 @@ static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
 static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR_RQCMDARG,
   "After how many pages in a row a scan reads those ahead that come next; 0: it never does.",
   nullptr, (update_setting<varve_db_set_read_ahead_threshold, unsigned long>), 3, 0, 64, 0);
+
+static varve_change_buffer_options change_buffer_options()
+{
+  return {varve_change_buffering(change_buffering), uint32_t(change_buffer_max_size)};
+}
+
+// The server keeps the values within the bounds.
+static void update_change_buffer(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  const varve_change_buffer_options options= change_buffer_options();
+  varve_db_set_change_buffer(db, &options);
+}
+
+// In the order of varve_change_buffering.
+static const char *change_buffering_names[]= {"none", "inserts", "deletes", "changes", "purges", "all", NullS};
+static TYPELIB change_bufferings= {array_elements(change_buffering_names) - 1, "change_bufferings", change_buffering_names, nullptr};
+
+static MYSQL_SYSVAR_ENUM(change_buffering, change_buffering, PLUGIN_VAR_RQCMDARG,
+  "Which changes of index entries wait in change buffers while their page is not in the buffer pool: inserts, deletes with their "
+  "purge (purges is the same), both (changes, all), or none.",
+  nullptr, update_change_buffer, VARVE_BUFFER_ALL, &change_bufferings);
+
+static MYSQL_SYSVAR_ULONG(change_buffer_max_size, change_buffer_max_size, PLUGIN_VAR_RQCMDARG,
+  "How many percent of the buffer pool the change buffers of all indexes may have together.",
+  nullptr, update_change_buffer, 25, 0, 50, 0);
 
 static varve_flush_options flush_options()
 {
@@ -616,6 +644,8 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(read_ahead_threshold),
+  MYSQL_SYSVAR(change_buffering),
+  MYSQL_SYSVAR(change_buffer_max_size),
   MYSQL_SYSVAR(read_only),
   MYSQL_SYSVAR(redo_log_capacity),
   lock_variable(ROLLBACK_ON_TIMEOUT),
@@ -706,6 +736,7 @@ varve_options options_from_variables()
   options.online_log_bytes= online_alter_log_max_size;
   options.purge= purge_options();
   options.history= history_options();
+  options.change_buffer= change_buffer_options();
   choose_encryption(&options);
   options.create_if_missing= true;
   options.find_collation= find_collation;

@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod bigtable;
+mod buffered;
 mod bulk;
 mod cascade;
 mod commit;
@@ -93,6 +94,8 @@ enum BenchTask {
     Ddl(ddl::DdlArgs),
     /// Statements that change all rows of a table larger than the pool: time, bytes read and written
     Bulk(bulk::BulkArgs),
+    /// Random values in several indexes larger than the pool: rows that come and go, points meanwhile
+    Buffered(buffered::BufferedArgs),
     /// An empty table is filled, by INSERT ... SELECT and LOAD DATA, in order and at random
     Fill(fill::FillArgs),
     /// Pages of a table, by the order in which its rows come
@@ -125,6 +128,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
         BenchTask::Ddl(args) => ddl::run(workspace, args),
         BenchTask::Bulk(args) => bulk::run(workspace, args),
+        BenchTask::Buffered(args) => buffered::run(workspace, args),
         BenchTask::Fill(args) => fill::run(workspace, args),
         BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),

@@ -148,6 +148,20 @@ typedef enum varve_encryption {
   VARVE_ENCRYPTED_AS_BEFORE = 3,
 } varve_encryption;
 
+// Which changes of entries wait in change buffers while their leaf is not in the buffer pool. The purge of a
+// delete mark goes the way of the mark.
+typedef enum varve_change_buffering {
+  VARVE_BUFFER_NONE = 0,
+  VARVE_BUFFER_INSERTS = 1,
+  VARVE_BUFFER_DELETES = 2,
+  // Insertions and deletions.
+  VARVE_BUFFER_CHANGES = 3,
+  // As VARVE_BUFFER_DELETES.
+  VARVE_BUFFER_PURGES = 4,
+  // As VARVE_BUFFER_CHANGES.
+  VARVE_BUFFER_ALL = 5,
+} varve_change_buffering;
+
 // Whether a row is wanted, as far as its entry in a secondary index tells.
 typedef enum varve_verdict {
   VARVE_WANTED = 0,
@@ -632,6 +646,13 @@ typedef struct varve_pool_page {
 // Receives one page. False: it wants no more.
 typedef bool (*varve_pool_page_fn)(void *context, const struct varve_pool_page *page);
 
+// How changes are buffered.
+typedef struct varve_change_buffer_options {
+  enum varve_change_buffering buffering;
+  // How many percent of the buffer pool the change buffers of all indexes may have together: up to 50.
+  uint32_t max_size_pct;
+} varve_change_buffer_options;
+
 // One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them;
 // none mean no limit on this side.
 typedef struct varve_bound {
@@ -769,6 +790,8 @@ typedef struct varve_options {
   bool use_native_aio;
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
   uint32_t read_ahead_threshold;
+  // Which changes of entries wait in change buffers.
+  struct varve_change_buffer_options change_buffer;
   uint64_t sort_buffer_bytes;
   // Optional. Where that is sorted which does not fit, relative to the database's directory, in which it
   // is otherwise.
@@ -1255,6 +1278,11 @@ enum varve_code varve_db_own_tablespaces(const struct varve_db *db, varve_tables
 // Hands every page that is in the buffer pool to `each`, until that says false. Each is looked at for a
 // moment, and nobody waited for.
 enum varve_code varve_db_pool_pages(const struct varve_db *db, varve_pool_page_fn each, void *context);
+
+// Changes what waits in change buffers, and how large these may become. What is in them is merged in any
+// case. VARVE_INVALID: a value is out of bounds, nothing was changed.
+enum varve_code varve_db_set_change_buffer(const struct varve_db *db,
+                                           const struct varve_change_buffer_options *options);
 
 // Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
 enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t index, struct varve_cursor **out);

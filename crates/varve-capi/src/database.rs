@@ -12,6 +12,7 @@ use varve::{
     Options, PurgeOptions, Table,
 };
 
+use crate::change_buffer::{change_buffer_options, varve_change_buffer_options};
 use crate::choice::{choice, chosen};
 use crate::collation::{Finder, c_text, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
@@ -160,6 +161,8 @@ pub struct varve_options {
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
+    /// Which changes of entries wait in change buffers.
+    pub change_buffer: varve_change_buffer_options,
     pub sort_buffer_bytes: u64,
     /// Optional. Where that is sorted which does not fit, relative to the database's directory, in which it
     /// is otherwise.
@@ -270,6 +273,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         flush_method: MaybeUninit::new(d.flush_method.into()),
         use_native_aio: d.use_native_aio,
         read_ahead_threshold: d.read_ahead_threshold,
+        change_buffer: d.change_buffer.into(),
         sort_buffer_bytes: d.sort_buffer_bytes,
         sort_directory: ptr::null(),
         fill_factor_pct: d.fill_factor_pct,
@@ -320,6 +324,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         flush_method: flush_method.into(),
         use_native_aio: o.use_native_aio,
         read_ahead_threshold: o.read_ahead_threshold,
+        change_buffer: change_buffer_options(o.change_buffer)?,
         sort_buffer_bytes: o.sort_buffer_bytes,
         fill_factor_pct: o.fill_factor_pct,
         online_log_bytes: o.online_log_bytes,

@@ -12,7 +12,8 @@
 //! - `load`: rows of a table that is being made.
 //! - `export`: files of tables on their way to other databases.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
-//! - `flush`, `history`, `pool_dump`, `encryption`: options that may change while a database is open.
+//! - `flush`, `history`, `pool_dump`, `encryption`, `change_buffer`: options that may change while a database
+//!   is open.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
 //! - `progress`: how far calls that take long have come.
@@ -31,6 +32,7 @@
 #![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
 
 pub mod catalog;
+pub mod change_buffer;
 pub mod choice;
 pub mod collation;
 pub mod cursor;

@@ -100,7 +100,7 @@ pub use base::{
     BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, Phase, Progress, ReferenceError,
     Result, SpaceId, TableId, TrxId, TrxNo, Watch, Xid,
 };
-pub use buffer::{PageContent, PooledPage};
+pub use buffer::{ChangeBufferOptions, ChangeBuffering, PageContent, PooledPage};
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
     Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView, Options,

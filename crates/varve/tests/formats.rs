@@ -24,7 +24,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 10] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
+const VERSIONS: [u32; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -385,6 +385,7 @@ fn fill(disk: &SimDisk) {
     make_frozen(&db);
     make_compressed(&db);
     make_encrypted(&db);
+    db.buffer_all_changes(true);
     for name in ["a/t", "a/renamed", "a/dropped"] {
         let table = db.create_table(&definition(name)).unwrap();
         let mut trx = begin(&db);
@@ -406,6 +407,7 @@ fn fill(disk: &SimDisk) {
 /// Makes `crashed` of it.
 fn crash(disk: &SimDisk) {
     let db = open(disk).unwrap();
+    db.buffer_all_changes(true);
     count(&db, 4);
     thaw(&db);
     let table = db.table("a/t").unwrap();
@@ -565,6 +567,12 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
         expected = crashed_rows(true);
     }
     assert_eq!(checked_rows(&db, "a/t"), expected, "{of}");
+    if version >= 14 {
+        let table = db.core().tables.get("a/t").unwrap();
+        let buffer = table.secondary[0].buffer.tree();
+        let buffered = buffer.map(|tree| tree.check(&mut |_, _| Ok(())).unwrap().records);
+        assert!(buffered.is_some_and(|n| n > 0), "{of}: CB-1");
+    }
     let mut tables: Vec<_> = db.tables().unwrap().into_iter().collect();
     tables.sort();
     let late = (name == "crashed").then_some("b/late");

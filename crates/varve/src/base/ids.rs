@@ -94,6 +94,24 @@ impl TableId {
     }
 }
 
+/// In the id of a change buffer's tree, beside that of its index.
+const CHANGE_BUFFER: u64 = 1 << 62;
+
+impl IndexId {
+    /// The tree of this index's change buffer.
+    pub const fn change_buffer(self) -> IndexId {
+        IndexId(self.0 | CHANGE_BUFFER)
+    }
+
+    /// The index whose change buffer's tree this is, if it is one.
+    pub const fn change_buffer_of(self) -> Option<IndexId> {
+        match self.0 < FIRST_TEMPORARY_ID && self.0 & CHANGE_BUFFER != 0 {
+            true => Some(IndexId(self.0 & !CHANGE_BUFFER)),
+            false => None,
+        }
+    }
+}
+
 /// The largest value that 56 bits on disk can hold.
 pub const MAX_ID_56: u64 = (1 << 56) - 1;
 

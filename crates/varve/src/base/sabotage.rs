@@ -104,6 +104,8 @@ pub enum Sabotage {
     TagNotChecked,
     /// LOOSE-1: trees of indexes that come or go are on no list.
     LooseTreeForgotten,
+    /// CB-4: of the entries that are merged together one is lost.
+    BufferedEntryLost,
 }
 
 impl Sabotage {

@@ -75,6 +75,30 @@ impl Tree {
         }
     }
 
+    /// Begins to read the leaves of these keys, which are in order, at most so many. The caller holds no
+    /// latch.
+    pub fn read_leaves_ahead(&self, keys: &[Vec<u8>], limit: usize) -> Result<()> {
+        let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
+        if pool.read_ahead_threshold() == 0 {
+            return Ok(());
+        }
+        let mut leaves: Vec<PageId> = Vec::new();
+        for key in keys {
+            let Located::Page(spot) = self.locate(Aim::At(key), 0, guard)? else {
+                break;
+            };
+            let id = self.page_id(spot.no);
+            if leaves.last() != Some(&id) {
+                if leaves.len() == limit {
+                    break;
+                }
+                leaves.push(id);
+            }
+        }
+        pool.prefetch(&leaves);
+        Ok(())
+    }
+
     /// The leaves that a scan comes to, without the first `skip` and at most `limit` of them, as far as
     /// images say.
     fn leaves_onward(&self, onward: Onward<'_>, mut skip: u32, limit: u32) -> Result<Vec<PageId>> {

@@ -88,6 +88,11 @@ impl LeafHint {
         }
     }
 
+    /// The page was not in the pool. Of a tree that is a single leaf it may have been.
+    pub fn is_unread(self) -> bool {
+        self.frame == FrameHint::NONE
+    }
+
     /// For keys that go into the same leaf.
     pub(super) fn of(mtr: &Mtr<'_>, leaf: PageHandle) -> LeafHint {
         LeafHint {
@@ -392,6 +397,11 @@ impl Tree {
         })
     }
 
+    /// The tree was a single leaf when the hint was made.
+    pub fn is_root(&self, hint: LeafHint) -> bool {
+        hint.no == self.root
+    }
+
     /// Like [`Tree::expect_leaf`], if the images on the way are there: it waits for nothing, so the caller
     /// may hold latches. The processor fetches so many bytes of the leaf.
     pub(super) fn guess_leaf(&self, key: &[u8], bytes: usize) -> Option<LeafHint> {
@@ -494,15 +504,32 @@ impl Tree {
         Err(Error::TooLarge { what, size, limit })
     }
 
+    /// The leaf that covers `key`, latched exclusively in `mtr`, which may have latched a leaf of a tree that
+    /// comes before this one (BT-5).
+    pub fn latch_leaf_behind(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<LeafPos> {
+        let h = self.descend_exclusive(mtr, key, None)?;
+        Ok(LeafPos::search(h, SlottedRef::new(mtr.bytes(h)), key))
+    }
+
     /// The leaf that covers `key`, latched exclusively in `mtr`, which holds no latch.
     #[inline]
     pub(super) fn leaf_exclusive(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
-        mut hint: Option<LeafHint>,
+        hint: Option<LeafHint>,
     ) -> Result<PageHandle> {
         debug_assert!(mtr.is_idle(), "BT-5: a descent with latches held");
+        self.descend_exclusive(mtr, key, hint)
+    }
+
+    #[inline]
+    fn descend_exclusive(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        mut hint: Option<LeafHint>,
+    ) -> Result<PageHandle> {
         let aim = Aim::At(key);
         for _ in 0..OPTIMISTIC_TRIES {
             let guard = &crossbeam_epoch::pin();

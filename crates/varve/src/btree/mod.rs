@@ -21,7 +21,8 @@
 //!   before the first change to the commit. So no thread sees, and no crash leaves, a split that the parent
 //!   does not know.
 //! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page. A
-//!   guess by the images that are there waits for nothing.
+//!   guess by the images that are there waits for nothing. A change buffer comes behind its index: who has
+//!   latched one leaf of the index may descend there, and nobody goes the other way.
 //! - **BT-6** A leaf's place in an image has a range stamp other than 0 only if the leaf had the range that
 //!   the image says while its frame had that stamp. So a search that went by the image and latched the frame
 //!   with that stamp is where it wanted to go (BT-1, BUF-5), without a look at the fences.
@@ -109,6 +110,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::{IndexId, NO_PAGE, PageId, PageNo, Result};
+use crate::buffer::BufferPool;
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{
     PageHint, PageOp, PageType, VERSION_BYTES, VERSION_KEY_BYTES, max_key, max_record,
@@ -232,6 +234,10 @@ impl Tree {
         1 + splits.saturating_sub(merges)
     }
 
+    pub fn pool(&self) -> &BufferPool {
+        &self.env.pool
+    }
+
     fn page_id(&self, no: PageNo) -> PageId {
         PageId::new(self.space.id(), no)
     }
@@ -243,7 +249,8 @@ impl Tree {
 
 /// What allocation pages note as an extent's owner.
 fn owner_tag(index: IndexId) -> u32 {
-    index.0 as u32
+    // A change buffer and its index have extents of their own.
+    (index.0 ^ index.0 >> 31) as u32
 }
 
 /// The type that a page of this level has.

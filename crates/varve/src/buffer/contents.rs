@@ -30,7 +30,7 @@ pub struct PooledPage {
 pub struct PageContent {
     pub kind: PageType,
     pub newest_change: Lsn,
-    /// Of a tree's page: which index's, and how far above the leaves.
+    /// Of a tree's page: which index's, that of its change buffer too, and how far above the leaves.
     pub tree: Option<(IndexId, u16)>,
     /// Of a page with records: how many, and their bytes with what they need to be found.
     pub records: u64,
@@ -45,9 +45,10 @@ impl PageContent {
         PageContent {
             kind,
             newest_change: page_lsn(page),
-            tree: slotted
-                .filter(|_| is_tree)
-                .map(|page| (IndexId(page.owner()), page.level())),
+            tree: slotted.filter(|_| is_tree).map(|page| {
+                let id = IndexId(page.owner());
+                (id.change_buffer_of().unwrap_or(id), page.level())
+            }),
             records: slotted.map_or(0, |page| page.n_slots() as u64),
             record_bytes: slotted.map_or(0, |page| page.used_space() as u64),
         }

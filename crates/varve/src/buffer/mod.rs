@@ -49,6 +49,7 @@
 #![allow(unsafe_code)]
 
 mod arena;
+mod change_buffering;
 mod clean;
 mod contents;
 mod dirty;
@@ -85,6 +86,7 @@ use std::time::Instant;
 
 use crossbeam_epoch::{Guard, Owned, Shared};
 
+pub use change_buffering::{AllChangeBuffers, ChangeBufferOptions, ChangeBuffering, EntryChange};
 pub use clean::DirtyPage;
 pub use contents::{PageContent, PooledPage};
 pub use guard::{ExclusivePage, Pin, SharedPage};
@@ -270,6 +272,7 @@ pub struct BufferPool {
     read_ahead_threshold: AtomicU32,
     pending: Pending,
     gone: Gone,
+    pub change_buffers: AllChangeBuffers,
     /// How long frames of tablespaces that are gone were latched one by one to be emptied.
     pub drop_held: Durations,
 }
@@ -371,6 +374,7 @@ impl BufferPool {
             read_ahead_threshold: AtomicU32::new(READ_AHEAD_THRESHOLD),
             pending: Pending::default(),
             gone: Gone::new(n),
+            change_buffers: AllChangeBuffers::default(),
             drop_held: Durations::default(),
         })
     }

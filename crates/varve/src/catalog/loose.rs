@@ -237,8 +237,21 @@ impl OpenTable {
         let Some((_, mut trees)) = self.loose_trees()? else {
             return Ok(());
         };
-        trees.retain(which);
+        let with_index = |tree: &LooseTree| match tree.index.change_buffer_of() {
+            None => which(tree),
+            // It goes with its index.
+            Some(index) => {
+                which(tree) || trees.iter().any(|tree| tree.index == index && which(tree))
+            }
+        };
+        let is_meant: Vec<bool> = trees.iter().map(with_index).collect();
+        let mut is_meant = is_meant.into_iter();
+        trees.retain(|_| is_meant.next() == Some(true));
         for tree in trees {
+            let of = tree.index.change_buffer_of();
+            if of.is_some_and(|of| self.index(of).is_some()) {
+                continue;
+            }
             match self.index(tree.index) {
                 Some(_) => self.fasten(&[tree])?,
                 None => self.give_back(tree)?,

@@ -1,6 +1,7 @@
 //! What the database knows about its tables: definitions of tables and indexes.
 
 mod auto_increment;
+mod change_buffer;
 mod changed;
 mod def;
 mod def_codec;
@@ -23,6 +24,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
+pub use change_buffer::{ChangeBuffer, Destination, IndexLeaf, is_tombstone};
 pub use changed::{ChangeTime, ChangedTables};
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
 pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};

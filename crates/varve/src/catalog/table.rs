@@ -16,8 +16,8 @@ use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::row_count::RowCount;
 use crate::catalog::{
-    ChangeTime, ChildColumns, ClusteredLen, EntryRecord, IndexDef, Payload, RowRecord, TableDef,
-    TemporaryPages, longest_plain, longest_whole, split_entry,
+    ChangeBuffer, ChangeTime, ChildColumns, ClusteredLen, EntryRecord, IndexDef, Payload,
+    RowRecord, TableDef, TemporaryPages, longest_plain, longest_whole, split_entry,
 };
 use crate::mtr::{Mtr, MtrEnv, PageHandle, RawRecord};
 use crate::page::{PageOp, PageType, page_type};
@@ -46,6 +46,8 @@ pub struct OpenIndex {
     /// As in its definition.
     pub created_by: TrxId,
     pub tree: Tree,
+    /// Of a secondary index. Shared by all handles of the table.
+    pub buffer: Arc<ChangeBuffer>,
     pub codec: KeyCodec,
     /// That of the table's clustered key, which is at the end of an entry's.
     tail: Arc<KeyCodec>,
@@ -77,6 +79,7 @@ impl OpenIndex {
             unique: index.unique,
             created_by: index.created_by,
             tree,
+            buffer: Arc::default(),
             codec,
             tail,
             clustered_len: clustered_len.map(|len| len as u16),
@@ -366,6 +369,7 @@ impl OpenTable {
             def,
         };
         table.load_counters()?;
+        table.open_change_buffers()?;
         Ok(table)
     }
 
@@ -486,6 +490,11 @@ impl OpenTable {
     pub fn take_over_from(&mut self, old: &OpenTable) {
         self.auto_increment.set(old.auto_increment());
         self.temporary_overflow = old.temporary_overflow.clone();
+        for index in &mut self.secondary {
+            if let Some(same) = old.secondary.iter().find(|i| i.id == index.id) {
+                index.buffer = same.buffer.clone();
+            }
+        }
     }
 
     /// The index with this id, whichever kind it is.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::base::Result;
 use crate::io::Disk;
+use crate::purge::in_table;
 use crate::recovery::Indexer;
+use crate::table::merge_on;
 use crate::txn::Core;
 
 use super::open::{self, OpenPurpose};
@@ -27,6 +29,23 @@ impl Database {
     pub fn index_redo(&self) -> Result<Option<u64>> {
         let indexer = self.inner.indexer.as_ref();
         indexer.map_or(Ok(None), Indexer::index_next)
+    }
+
+    /// Changes of entries go into change buffers wherever their leaves are, and however many there are.
+    pub fn buffer_all_changes(&self, all: bool) {
+        self.inner.core.pool.change_buffers.set_always(all);
+    }
+
+    /// Merges what the change buffers of a table have for a few leaves of each index. Returns how many
+    /// entries that were.
+    pub fn merge_changes(&self, table: &str, leaves: usize) -> Result<usize> {
+        let core = &self.inner.core;
+        let id = core.tables.get(table)?.id();
+        in_table(core, id, |table| {
+            table.secondary.iter().try_fold(0, |sum, index| {
+                Ok(sum + merge_on(core, table, index, leaves)?.entries)
+            })
+        })
     }
 
     pub fn core(&self) -> &Arc<Core> {

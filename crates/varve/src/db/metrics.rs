@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::Durations;
-use crate::buffer::{LatchClass, PoolStats};
+use crate::buffer::{AllChangeBuffers, LatchClass, PoolStats};
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::history::Store;
 use crate::lock::LockStats;
@@ -115,6 +115,10 @@ impl Sources<'_> {
         store.map_or(0, |store| amount(&store))
     }
 
+    fn buffered(&self) -> &AllChangeBuffers {
+        &self.core.pool.change_buffers
+    }
+
     fn held(&self) -> impl Iterator<Item = &Durations> {
         let held = self.core.undo.held_by_truncation();
         held.into_iter().map(|(_, held)| held)
@@ -191,6 +195,16 @@ metrics! { |s|
         Counter purged_records = s.core.counters.purged_records.get(), "Rows and index entries that purge has removed";
         Counter overflow_pages_freed = s.core.counters.overflow_pages_freed.get(),
             "Pages of external values that purge and rollback have given back";
+    }
+    "change_buffer" {
+        Value ibuf_size = s.buffered().pages(), "Pages of all change buffers";
+        Counter ibuf_inserts = s.buffered().counters.inserts.get(), "Index entries that were inserted in a change buffer";
+        Counter ibuf_delete_marks = s.buffered().counters.delete_marks.get(), "Index entries that were delete-marked in a change buffer, without a look at them";
+        Counter ibuf_deletes = s.buffered().counters.deletes.get(), "Index entries that purge has removed in a change buffer";
+        Counter ibuf_merges = s.buffered().counters.merges.get(), "Leaves into which entries of change buffers were merged";
+        Counter ibuf_merges_insert as ibuf_merged_inserts = s.buffered().counters.merged_inserts.get(), "Live entries of change buffers that were merged";
+        Counter ibuf_merges_delete_mark as ibuf_merged_delete_marks = s.buffered().counters.merged_delete_marks.get(), "Delete-marked ones";
+        Counter ibuf_merges_delete as ibuf_merged_deletes = s.buffered().counters.merged_deletes.get(), "Entries that were removed by a merge";
     }
     "history" {
         Value history_store_bytes = s.stored(|store| store.bytes().unwrap_or(0)), "Bytes of the history store that are in use; 0 without one";

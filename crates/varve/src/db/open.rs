@@ -375,6 +375,7 @@ fn start_writing(
     };
     let pool = Arc::new(BufferPool::new(pool_settings, files.spaces.clone())?);
     pool.set_read_ahead_threshold(options.read_ahead_threshold);
+    pool.change_buffers.set_options(options.change_buffer);
     let closing = Arc::new(AtomicBool::new(false));
     let (poison_logger, closed) = (logger.clone(), closing.clone());
     let waiting = pool.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Error, Result, Sabotage, Stops, processors};
-use crate::buffer::READ_AHEAD_THRESHOLD;
+use crate::buffer::{ChangeBufferOptions, READ_AHEAD_THRESHOLD};
 use crate::db::{PoolDumpOptions, RotationOptions};
 use crate::encryption::{Encryption, EncryptionKeys, Keyring};
 use crate::flush::FlushOptions;
@@ -63,6 +63,9 @@ pub struct Options {
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
+    /// Which changes of entries wait in change buffers while their leaf is not in the pool, and for how many
+    /// of them there is room.
+    pub change_buffer: ChangeBufferOptions,
     /// Bytes of memory that building the indexes of one `redefine_table` may take; what does not fit goes
     /// into a file. At least 64 KiB.
     pub sort_buffer_bytes: u64,
@@ -183,6 +186,7 @@ impl Default for Options {
             flush_method: FlushMethod::Fsync,
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
+            change_buffer: ChangeBufferOptions::default(),
             sort_buffer_bytes: 32 << 20,
             sort_directory: None,
             encryption_keys: None,
@@ -250,6 +254,7 @@ impl Options {
                 self.open_files
             )));
         }
+        self.change_buffer.validate()?;
         self.purge.validate()?;
         self.history.validate()?;
         self.flush.validate()?;

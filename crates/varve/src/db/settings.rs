@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Database, PoolDumpOptions, options};
 use crate::base::{Error, Result};
+use crate::buffer::ChangeBufferOptions;
 use crate::flush::FlushOptions;
 use crate::txn::{FlushLog, HistoryOptions, PurgeOptions};
 
@@ -57,6 +58,20 @@ impl Database {
     pub fn set_read_ahead_threshold(&self, leaves: u32) -> Result<()> {
         options::validate_read_ahead_threshold(leaves)?;
         self.inner.core.pool.set_read_ahead_threshold(leaves);
+        Ok(())
+    }
+
+    /// Changes which changes of entries wait in change buffers, and how large these may become
+    /// (`Options::change_buffer`). What is in them is merged in any case.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: more than half of the pool. Nothing has changed.
+    pub fn set_change_buffer_options(&self, options: ChangeBufferOptions) -> Result<()> {
+        options.validate()?;
+        let core = &self.inner.core;
+        core.pool.change_buffers.set_options(options);
+        core.merging_wanted.notify();
         Ok(())
     }
 

@@ -181,6 +181,9 @@ impl<'a> Copying<'a> {
 
     /// All of an entry is known from its undo record, but for where its clustered key begins.
     fn copy_entry(&self, item: &Item, scratch: &mut CopyScratch) -> Result<()> {
+        if item.kind == UndoKind::EntryMarkUnread {
+            return self.copy_unread(item, scratch);
+        }
         let (key, superseder) = (self.work.key(item), self.work.number(item));
         let Some(members) = self.members_for(item, superseder) else {
             scratch.dropped += 1;
@@ -200,6 +203,35 @@ impl<'a> Copying<'a> {
                 flags,
                 trx,
                 ..EntryRecord::behind(key, own, diff.middle)
+            };
+            let payload = index.entry_payload(&entry);
+            let put = self
+                .store
+                .put(index.id, key, superseder, members, Kind::Record, &payload)?;
+            scratch.copied += u64::from(put == Put::Done);
+            Ok(())
+        })
+    }
+
+    /// Who delete-marked the entry has not read it: it is where it was, in the index's own tree (CB-4). If it
+    /// is not, an earlier run has copied it (COPY-2), or nobody needed it when another one came there.
+    fn copy_unread(&self, item: &Item, scratch: &mut CopyScratch) -> Result<()> {
+        let (key, superseder) = (self.work.key(item), self.work.number(item));
+        in_table(self.core, item.table, |table| {
+            let Some(index) = table.index(item.index) else {
+                return Ok(());
+            };
+            let payload = &mut scratch.row;
+            if !read_leaf(index, key, payload)? {
+                return Ok(());
+            }
+            let entry = index.entry(payload);
+            let Some(entry) = entry.filter(|entry| !entry.is_deleted()) else {
+                return Ok(());
+            };
+            let Some(members) = self.needing(entry.trx, superseder) else {
+                scratch.dropped += 1;
+                return Ok(());
             };
             let payload = index.entry_payload(&entry);
             let put = self

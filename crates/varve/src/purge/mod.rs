@@ -40,6 +40,7 @@ mod coordinator;
 mod copying;
 mod lag;
 mod lag_rate;
+mod merger;
 mod pacing;
 mod pending;
 mod sweep;
@@ -59,6 +60,7 @@ use crate::txn::Core;
 pub use truncation::truncate;
 
 use lag::LagControl;
+use merger::ChangeMerger;
 use truncation::Truncation;
 
 /// The purge threads.
@@ -68,6 +70,7 @@ pub struct Purge {
     thread: Option<JoinHandle<()>>,
     truncation: Truncation,
     lag: LagControl,
+    merger: ChangeMerger,
 }
 
 impl Purge {
@@ -75,6 +78,7 @@ impl Purge {
         let mut purge = Purge {
             truncation: Truncation::start(core.clone(), control)?,
             lag: LagControl::start(core.clone())?,
+            merger: ChangeMerger::start(core.clone())?,
             core,
             stop: Arc::default(),
             thread: None,
@@ -88,6 +92,7 @@ impl Purge {
     /// Ends the threads after the leaves they are at.
     pub fn stop(&mut self) {
         self.lag.stop();
+        self.merger.stop();
         self.truncation.stop();
         // Relaxed: the wake-up's mutex orders it.
         self.stop.store(true, Ordering::Relaxed);

@@ -11,10 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, SpaceId};
-use crate::btree::{LeafHint, removal_log_bytes};
-use crate::catalog::{DELETED, OpenTable, RowRecord, entry_state};
+use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, SpaceId, TrxId};
+use crate::btree::{LeafHint, Tree, removal_log_bytes};
+use crate::catalog::{
+    DELETED, OpenIndex, OpenTable, RowRecord, entry_state, is_tombstone, state_bytes,
+};
 use crate::mtr::Mtr;
+use crate::page::PageOp;
 use crate::txn::{Core, Counters};
 use crate::undo::UndoKind;
 
@@ -28,6 +31,8 @@ use super::work::{Item, Work};
 const CHUNK: usize = 128;
 /// Redo that removing the records of one leaf can write.
 const MAX_MTR: u32 = removal_log_bytes(CHUNK);
+/// Redo that making tombstones of as many entries can write.
+const BURY_LOG_BYTES: u32 = 64 + 32 * CHUNK as u32;
 
 /// What is done with the items of a half.
 #[derive(Clone)]
@@ -277,13 +282,21 @@ impl Sweep {
         let Some(index) = table.index(items[0].index) else {
             return Ok(None);
         };
-        let of_index = items.iter().take_while(|item| item.index == index.id);
-        let keys = of_index.map(|item| self.work.key(item));
-        let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
         let is_garbage = |n: usize, payload: &[u8]| {
             let item = &items[n];
             item.removes() && !self.is_left_alone(item) && self.is_garbage(table, payload, item)
         };
+        let of_index = items.iter().take_while(|item| item.index == index.id);
+        let keys = of_index.map(|item| self.work.key(item));
+        let mut of_own_tree = usize::MAX;
+        if let Some(tree) = index.buffer.tree_in_use() {
+            match bury(core, (index, tree), keys.clone(), is_garbage)? {
+                Buried::Settled(first) => return Ok(Some(first)),
+                Buried::NotThere(first) => of_own_tree = first,
+            }
+        }
+        let keys = keys.take(of_own_tree);
+        let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
         let tree = &index.tree;
         let its = (index.space(), index.id);
         let next = leaf.take().filter(|next| next.tree == its);
@@ -318,7 +331,7 @@ impl Sweep {
             return false;
         };
         match item.kind {
-            UndoKind::EntryDeleteMark => trx == item.trx,
+            UndoKind::EntryDeleteMark | UndoKind::EntryMarkUnread => trx == item.trx,
             UndoKind::RowDeleteMark => trx == item.trx && roll_ptr == item.at,
             UndoKind::RowUnmark | UndoKind::EntryUnmark => {
                 let was = self.work.record(item).previous;
@@ -327,4 +340,62 @@ impl Sweep {
             _ => false,
         }
     }
+}
+
+/// What the change buffer says of the first keys of some.
+enum Buried {
+    /// So many are settled: there is nothing left to be removed.
+    Settled(usize),
+    /// So many are to be looked for in the index's own tree.
+    NotThere(usize),
+}
+
+/// Makes tombstones (CB-5) of what is garbage in a change buffer among the first of these keys: those of one
+/// leaf, as far as they have the same answer.
+fn bury<'k>(
+    core: &Core,
+    (index, tree): (&OpenIndex, &Tree),
+    keys: impl Iterator<Item = &'k [u8]> + Clone,
+    is_garbage: impl Fn(usize, &[u8]) -> bool,
+) -> Result<Buried> {
+    let first = keys.clone().next().unwrap_or_default();
+    let mut mtr = Mtr::begin_in(&core.mtr, index.space(), BURY_LOG_BYTES)?;
+    let pos = tree.latch_leaf_behind(&mut mtr, first)?;
+    let mut buried = 0;
+    let (mut n, mut are_settled) = (0, false);
+    for key in keys.take(CHUNK) {
+        let page = pos.slotted(&mtr);
+        if !page.covers(key) {
+            break;
+        }
+        let payload = page
+            .search_covered(key)
+            .map(|slot| (slot, page.payload(slot)));
+        let is_settled = match payload {
+            Ok((_, payload)) => is_tombstone(payload) || is_garbage(n, payload),
+            Err(_) => false,
+        };
+        if n > 0 && is_settled != are_settled {
+            break;
+        }
+        are_settled = is_settled;
+        n += 1;
+        if let Ok((slot, payload)) = payload
+            && is_settled
+            && !is_tombstone(payload)
+        {
+            let state = state_bytes(payload[0], TrxId(0));
+            let (slot, off) = (slot as u16, 0);
+            let bytes = &state[..];
+            mtr.op(pos.h, PageOp::PatchPayload { slot, off, bytes });
+            buried += 1;
+        }
+    }
+    mtr.commit();
+    Counters::add(&core.counters.purged_records, buried);
+    core.pool.change_buffers.counters.deletes.add(buried);
+    Ok(match are_settled {
+        true => Buried::Settled(n),
+        false => Buried::NotThere(n),
+    })
 }

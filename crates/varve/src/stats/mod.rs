@@ -318,9 +318,9 @@ impl<'a> Sampler<'a> {
         let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             (self.course.going_on)()?;
-            let leaf = self.index.tree.latch_leaf_shared(&from, Seek::Ge)?;
+            let leaf = self.index.latch_leaf(&from, Seek::Ge, false, 1)?;
             let page = leaf.slotted();
-            if leaf.at == page.n_slots() {
+            if leaf.at() == page.n_slots() {
                 match page.high() {
                     Some(high) => from = high.to_vec(),
                     None => return Ok(Some(values)),
@@ -332,7 +332,7 @@ impl<'a> Sampler<'a> {
             }
             visited += 1;
             key.clear();
-            page.push_key(leaf.at, &mut key);
+            page.push_key(leaf.at(), &mut key);
             drop(leaf);
             self.codecs.part_ends(&key, &mut ends);
             // All keys that are NULL there are passed over together.
@@ -369,7 +369,7 @@ impl<'a> Sampler<'a> {
         for ChosenLeaf { low, of_leaves } in &chosen {
             (self.course.going_on)()?;
             self.course.meter.inspect(|meter| meter.add(1));
-            let leaf = self.index.tree.latch_leaf_shared(low, Seek::Ge)?;
+            let leaf = self.index.latch_leaf(low, Seek::Ge, false, usize::MAX)?;
             let page = leaf.slotted();
             // A tree with fewer leaves shows one of them several times in a row.
             if previous_low.as_deref() == Some(page.low()) {

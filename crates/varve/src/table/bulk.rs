@@ -14,7 +14,8 @@
 
 use crate::base::{Result, RollPtr, RowHead, TrxId};
 use crate::btree::{LeafHint, Shorten};
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, state_bytes};
+use crate::buffer::EntryChange;
+use crate::catalog::{Destination, EntryRecord, OpenIndex, OpenTable, ROW_AT, state_bytes};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::record_cost;
@@ -271,7 +272,16 @@ impl Batch<'_> {
         let key = self.keys.key(first);
         let room = record_cost(key.len(), payload.len());
         let tree = &self.index.tree;
-        let hint = next.look(self, first)?;
+        let mut hint = next.look(self, first)?;
+        if !kind.is_row() {
+            match self.index.destination(table, key, EntryChange::Insert)? {
+                Destination::Own(to) if self.index.buffer.tree_in_use().is_none() => {
+                    hint = hint.or(to);
+                }
+                // One by one.
+                _ => return Ok(0),
+            }
+        }
         let freezer = Freezer(trx.core());
         let by = (!kind.is_row()).then_some(&freezer as &dyn Shorten);
         let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by)?;

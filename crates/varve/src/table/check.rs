@@ -470,7 +470,7 @@ impl EntryBuffers {
         index.codec.encode_row(row, &mut self.key)?;
         let forms = index.forms(&self.key, pk, |column| row.get(column))?;
         index.end_entry_key(&mut self.key, 0, pk)?;
-        let found = read_leaf(index, &self.key, &mut self.payload)?;
+        let found = index.read_entry(&self.key, &mut self.payload)?;
         let wrong = match found.then(|| index.entry(&self.payload)) {
             None => "has no entry",
             Some(None) => "has an entry of a wrong length",
@@ -491,6 +491,46 @@ impl EntryBuffers {
     }
 }
 
+/// Counts what the change buffer says of entries, which overrides what the index's own tree does (CB-1).
+fn check_buffered(
+    index: &OpenIndex,
+    (live, sum): (&mut u64, &mut u64),
+    walk: &mut Walk<'_>,
+) -> Result<()> {
+    let Some(tree) = index.buffer.tree() else {
+        return Ok(());
+    };
+    let share_of = |key: &[u8], payload: &[u8]| {
+        let entry = index.entry(payload).filter(|e| !e.is_deleted())?;
+        let row = entry.clustered_key(key);
+        Some(row.map_or(0, |row| {
+            row.in_key().map_or_else(|| share(&row.to_vec()), share)
+        }))
+    };
+    let mut own = Vec::new();
+    let report = tree.check(&mut |key, payload| {
+        if let Some(row) = share_of(key, payload) {
+            *live += 1;
+            *sum = sum.wrapping_add(row);
+        }
+        if read_leaf(index, key, &mut own)?
+            && let Some(row) = share_of(key, &own)
+        {
+            *live -= 1;
+            *sum = sum.wrapping_sub(row);
+        }
+        (walk.going_on)()
+    })?;
+    for e in report.errors {
+        let name = &index.name;
+        tell(
+            &mut walk.report,
+            format!("change buffer of index {name}: {e}"),
+        );
+    }
+    Ok(())
+}
+
 /// `rows`: the sum of the live rows' keys (`share`).
 fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()> {
     let (mut live, mut sum) = (0u64, 0u64);
@@ -504,6 +544,7 @@ fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()
         (walk.going_on)()
     })?;
     note_tree(index, tree, walk);
+    check_buffered(index, (&mut live, &mut sum), walk)?;
     let report = &mut walk.report;
     let name = &index.name;
     if live != report.rows {

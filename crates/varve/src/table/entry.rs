@@ -2,10 +2,11 @@
 //! they are made, and in which order, is said in `write` (SEC-1, SEC-2, GAP-1).
 
 use crate::base::{Error, Result, RollPtr, Sabotage, TrxId};
-use crate::btree::{Cuts, Shorten};
+use crate::btree::{Cuts, LeafHint, Seek, Shorten, Tree};
+use crate::buffer::EntryChange;
 use crate::catalog::{
-    DELETED, ENTRY_LEN, EntryRecord, FROZEN_AT, FROZEN_CUT, OpenIndex, OpenTable, REVIVED,
-    is_frozen, may_freeze, state_bytes,
+    ChangeBuffer, DELETED, Destination, ENTRY_LEN, EntryRecord, FROZEN_AT, FROZEN_CUT, OpenIndex,
+    OpenTable, REVIVED, is_frozen, may_freeze, state_bytes,
 };
 use crate::mtr::Mtr;
 use crate::page::{PageOp, SlottedRef, record_cost};
@@ -13,9 +14,10 @@ use crate::row::{Datum, RowRef};
 use crate::txn::{Core, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind};
 
+use super::merging;
 use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
-use super::version::read_leaf;
+use super::version::read_leaf_of;
 use super::write::{MAX_MTR, OnDuplicate};
 
 /// Freezes the entries of a leaf that is full (FREEZE-1).
@@ -86,6 +88,63 @@ pub(super) fn insert_entry(
     }
 }
 
+/// A tree that has entries of an index: its own one, or its change buffer's.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    tree: &'a Tree,
+    /// Of the change buffer.
+    buffer: Option<&'a ChangeBuffer>,
+}
+
+impl<'a> Place<'a> {
+    fn own(index: &'a OpenIndex) -> Place<'a> {
+        Place {
+            tree: &index.tree,
+            buffer: None,
+        }
+    }
+
+    fn buffer(index: &'a OpenIndex, tree: &'a Tree) -> Place<'a> {
+        Place {
+            tree,
+            buffer: Some(&index.buffer),
+        }
+    }
+}
+
+/// Where to change the entry with this key.
+enum Target<'a> {
+    /// In the index's own tree, where the leaf probably is.
+    Own(Option<LeafHint>),
+    /// Where the change buffer has it.
+    Buffered(Place<'a>),
+    /// In the change buffer, whether it has it or not.
+    Buffer(Place<'a>),
+}
+
+/// CB-2.
+fn target<'a>(
+    trx: &mut Transaction,
+    table: &'a OpenTable,
+    index: &'a OpenIndex,
+    key: &[u8],
+    change: EntryChange,
+) -> Result<Target<'a>> {
+    let hint = match index.destination(table, key, change)? {
+        Destination::Own(hint) => hint,
+        Destination::Buffer => match merging::buffer_with_room(trx, table, index)? {
+            Some(tree) => return Ok(Target::Buffer(Place::buffer(index, tree))),
+            None => None,
+        },
+    };
+    if let Some(tree) = index.buffer.tree_in_use()
+        && tree.latch_leaf_shared(key, Seek::Ge)?.exact
+    {
+        return Ok(Target::Buffered(Place::buffer(index, tree)));
+    }
+    Ok(Target::Own(hint))
+}
+
 /// Makes the entry live, unless it is kept out.
 fn put_entry(
     trx: &mut Transaction,
@@ -95,17 +154,43 @@ fn put_entry(
     entry: EntryRecord<'_>,
 ) -> Result<Set> {
     let room = record_cost(key.len(), ENTRY_LEN + entry.rest.len());
+    let forms = Some(entry.forms());
     loop {
+        let target = target(trx, table, index, key, EntryChange::Insert)?;
+        let (place, hint) = match target {
+            Target::Own(hint) => (Place::own(index), hint),
+            Target::Buffer(place) => (place, None),
+            Target::Buffered(place) => {
+                match set_entry(
+                    trx,
+                    table,
+                    (index, place),
+                    UndoKind::EntryUnmark,
+                    key,
+                    forms,
+                )? {
+                    // It was merged meanwhile.
+                    Set::Absent => continue,
+                    set => return Ok(set),
+                }
+            }
+        };
         let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let by = Some(&Freezer(trx.core()) as &dyn Shorten);
-        let tree = &index.tree;
-        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, None, by)?;
+        let tree = place.tree;
+        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by)?;
         if pos.found {
             drop(mtr);
-            let forms = Some(entry.forms());
-            match set_entry(trx, table, index, UndoKind::EntryUnmark, key, forms)? {
+            match set_entry(
+                trx,
+                table,
+                (index, place),
+                UndoKind::EntryUnmark,
+                key,
+                forms,
+            )? {
                 Set::Absent => continue,
                 set => return Ok(set),
             }
@@ -116,20 +201,41 @@ fn put_entry(
         let undo_page = trx
             .undo_mut()
             .latch(&mut mtr, table.id(), UndoKind::EntryInsert)?;
-        let entry = EntryRecord { trx: id, ..entry };
+        let mut entry = EntryRecord { trx: id, ..entry };
+        if place.buffer.is_some() {
+            // CB-3
+            entry.flags |= REVIVED;
+        }
         pos.insert(&mut mtr, key, &index.entry_payload(&entry));
         append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryInsert);
-        mtr.commit();
+        commit_buffered(trx, mtr, place, EntryChange::Insert);
         return Ok(Set::Done);
     }
 }
 
-/// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock). It gets
-/// these forms, or keeps its own.
+/// Commits a mini-transaction that has put an entry there.
+fn commit_buffered(trx: &Transaction, mtr: Mtr<'_>, place: Place<'_>, change: EntryChange) {
+    let Some(buffer) = place.buffer else {
+        mtr.commit();
+        return;
+    };
+    // Under the latch.
+    buffer.note_use();
+    mtr.commit();
+    buffer.note_pages();
+    let counters = &trx.core().pool.change_buffers.counters;
+    match change {
+        EntryChange::Insert => counters.inserts.add(1),
+        EntryChange::Delete => counters.delete_marks.add(1),
+    }
+}
+
+/// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock), where it
+/// is. It gets these forms, or keeps its own.
 fn set_entry(
     trx: &mut Transaction,
     table: &OpenTable,
-    index: &OpenIndex,
+    (index, place): (&OpenIndex, Place<'_>),
     kind: UndoKind,
     key: &[u8],
     forms: Option<u8>,
@@ -137,7 +243,7 @@ fn set_entry(
     let unmark = kind == UndoKind::EntryUnmark;
     let mut payload = Vec::new();
     loop {
-        if !read_leaf(index, key, &mut payload)? {
+        if !read_leaf_of(place.tree, key, &mut payload)? {
             return Ok(Set::Absent);
         }
         let old = index
@@ -175,7 +281,7 @@ fn set_entry(
             false => 0,
         };
         let by = Freezer(trx.core());
-        let pos = index.tree.latch_shortened_leaf(&mut mtr, key, room, &by)?;
+        let pos = place.tree.latch_shortened_leaf(&mut mtr, key, room, &by)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
             // Purge removed it meanwhile, or it was frozen.
             continue;
@@ -209,18 +315,105 @@ fn set_entry(
     }
 }
 
+/// What is known of an entry from its row, without a look at it.
+pub(super) struct KnownEntry<'a> {
+    /// The row and its clustered key.
+    pub row: &'a RowRef<'a>,
+    pub clustered: &'a [u8],
+    /// Bytes of the entry's own key, and of the clustered key in it.
+    pub own_len: usize,
+    pub in_key: usize,
+}
+
+impl KnownEntry<'_> {
+    /// The entry with this key, but for who wrote it.
+    fn record(&self, index: &OpenIndex, key: &[u8]) -> Result<EntryRecord<'_>> {
+        let own = &key[..self.own_len];
+        let forms = index.forms(own, self.clustered, |column| self.row.get(column))?;
+        Ok(EntryRecord::new(forms, self.clustered, self.in_key))
+    }
+}
+
 /// Delete-marks an entry that must exist.
 pub(super) fn delete_mark_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,
     key: &[u8],
+    known: &KnownEntry<'_>,
 ) -> Result<()> {
-    match set_entry(trx, table, index, UndoKind::EntryDeleteMark, key, None)? {
-        Set::Done => Ok(()),
-        Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
-        Set::Absent => Err(index.damage_at(key, "the entry of a live row", "none")),
+    let kind = UndoKind::EntryDeleteMark;
+    loop {
+        let target = target(trx, table, index, key, EntryChange::Delete)?;
+        let (place, is_there) = match target {
+            Target::Own(_) => (Place::own(index), true),
+            Target::Buffered(place) => (place, true),
+            Target::Buffer(place) => (place, false),
+        };
+        let set = match is_there {
+            true => set_entry(trx, table, (index, place), kind, key, None)?,
+            false => mark_unread(trx, table, (index, place), key, known)?,
+        };
+        match set {
+            Set::Done => return Ok(()),
+            Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
+            // It was merged, or was there after all.
+            Set::Absent if place.buffer.is_some() => {}
+            Set::Absent => return Err(index.damage_at(key, "the entry of a live row", "none")),
+        }
     }
+}
+
+/// Delete-marks an entry that the change buffer does not have, there (CB-3). `Absent`: it was merged when it
+/// turned out to have it.
+fn mark_unread(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    (index, place): (&OpenIndex, Place<'_>),
+    key: &[u8],
+    known: &KnownEntry<'_>,
+) -> Result<Set> {
+    let kind = UndoKind::EntryMarkUnread;
+    let before = known.record(index, key)?;
+    let previous = Previous {
+        trx: before.trx,
+        flags: before.flags,
+        roll_ptr: RollPtr::default(),
+        diff: RowDiff {
+            middle: before.rest,
+            ..RowDiff::default()
+        },
+    };
+    let change = RecordChange {
+        kind,
+        index: index.id,
+        key,
+        previous: Some(previous),
+        pages: &[],
+        frees: &[],
+    };
+    let id = encode_undo(trx, table, &change)?;
+    let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
+    let room = record_cost(key.len(), ENTRY_LEN + before.rest.len());
+    let by = Some(&Freezer(trx.core()) as &dyn Shorten);
+    let mut pos = place
+        .tree
+        .latch_leaf_to_insert(&mut mtr, key, room, None, by)?;
+    if pos.found {
+        drop(mtr);
+        let kind = UndoKind::EntryDeleteMark;
+        return set_entry(trx, table, (index, place), kind, key, None);
+    }
+    let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+    let entry = EntryRecord {
+        trx: id,
+        flags: DELETED | before.forms(),
+        ..before
+    };
+    pos.insert(&mut mtr, key, &index.entry_payload(&entry));
+    append_undo(trx, &mut mtr, undo_page, table.id(), kind);
+    commit_buffered(trx, mtr, place, EntryChange::Delete);
+    Ok(Set::Done)
 }
 
 /// What became of a change to an entry.
@@ -253,9 +446,15 @@ pub(super) fn move_entry(
     }
     let unique = index.unique && !index.codec.has_null(new);
     let unique = unique.then_some((new_key.len(), OnDuplicate::LockShared));
-    index.end_entry_key(&mut old_key, 0, pk)?;
+    let own_len = old_key.len();
+    let known = KnownEntry {
+        row: old,
+        clustered: pk,
+        own_len,
+        in_key: index.end_entry_key(&mut old_key, 0, pk)?,
+    };
     let in_key = index.end_entry_key(&mut new_key, 0, pk)?;
-    delete_mark_entry(trx, table, index, &old_key)?;
+    delete_mark_entry(trx, table, index, &old_key, &known)?;
     let entry = EntryRecord::new(forms, pk, in_key);
     insert_entry(trx, table, index, &new_key, unique, entry)
 }

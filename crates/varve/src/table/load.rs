@@ -536,7 +536,8 @@ fn check_empty(table: &OpenTable) -> Result<()> {
     for index in table.indexes() {
         let leaf = index.tree.latch_leaf_shared(&[], Seek::Ge)?;
         let page = leaf.slotted();
-        if page.n_slots() > 0 || page.high().is_some() {
+        let is_buffered = index.buffer.tree_in_use().is_some();
+        if page.n_slots() > 0 || page.high().is_some() || is_buffered {
             return Err(Error::invalid(format!(
                 "table {} can't be loaded: it is not empty, or purge has not yet removed what was there",
                 table.def.name

@@ -29,6 +29,11 @@ pub fn records_in_range(
         let bounded = !inclusive || successor(&mut key);
         to = bounded.then_some(key);
     }
-    let tree = &table.index_at(index)?.tree;
-    tree.estimate_between(&from, to.as_deref())
+    let index = table.index_at(index)?;
+    let own = index.tree.estimate_between(&from, to.as_deref())?;
+    Ok(match index.buffer.tree_in_use() {
+        None => own,
+        // Most of what it has are insertions.
+        Some(buffer) => own + buffer.estimate_between(&from, to.as_deref())?,
+    })
 }

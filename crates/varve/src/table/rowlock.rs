@@ -9,8 +9,8 @@
 //!   what the lock protects. Waiting happens without any latch, and the row is read again afterwards.
 
 use crate::base::{Result, TrxId};
-use crate::btree::{Seek, SharedLeaf};
-use crate::catalog::{ClusteredKey, EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::btree::Seek;
+use crate::catalog::{ClusteredKey, EntryRecord, IndexLeaf, OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Acquired, Mode, TableMode};
 use crate::row::Datum;
 use crate::txn::Transaction;
@@ -151,7 +151,7 @@ pub fn lock_latched(
 /// A secondary entry on a latched leaf with its clustered key, or damage.
 pub fn entry_of<'a>(
     index: &OpenIndex,
-    leaf: &SharedLeaf<'_>,
+    leaf: &IndexLeaf<'_>,
     key: &'a [u8],
     payload: &'a [u8],
 ) -> Result<(EntryRecord<'a>, ClusteredKey<'a>)> {

@@ -125,9 +125,9 @@ fn for_each_entry(
     let mut from = prefix.to_vec();
     let mut key = Vec::new();
     loop {
-        let leaf = index.tree.latch_leaf_shared(&from, Seek::Ge)?;
+        let leaf = index.latch_leaf(&from, Seek::Ge, false, usize::MAX)?;
         let page = leaf.slotted();
-        for slot in leaf.at..page.n_slots() {
+        for slot in leaf.at()..page.n_slots() {
             key.clear();
             page.push_key(slot, &mut key);
             if !key.starts_with(prefix) {

@@ -26,7 +26,7 @@
 //!   copied the leaf record.
 
 use crate::base::{Error, Result, Sabotage, TrxId};
-use crate::btree::LeafAhead;
+use crate::btree::{LeafAhead, Seek, Tree};
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::history::Kind;
 use crate::txn::{Core, Counters, ReadView, Transaction, Visibility};
@@ -182,6 +182,17 @@ pub fn row_record<'a>(table: &OpenTable, key: &[u8], payload: &'a [u8]) -> Resul
 /// Copies the record with exactly this key; `false` if there is none.
 pub fn read_leaf(index: &OpenIndex, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
     read_leaf_ahead(index, key, None, payload)
+}
+
+/// The same in a tree.
+pub fn read_leaf_of(tree: &Tree, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
+    let leaf = tree.latch_leaf_shared(key, Seek::Ge)?;
+    if !leaf.exact {
+        return Ok(false);
+    }
+    payload.clear();
+    payload.extend_from_slice(leaf.slotted().payload(leaf.at));
+    Ok(true)
 }
 
 /// The same if the tree was asked before where the leaf is.

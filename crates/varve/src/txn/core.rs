@@ -157,6 +157,8 @@ pub struct Core {
     pub pacer: Pacer,
     /// The options of lag control may have changed.
     pub lag_options_changed: Wakeup,
+    /// Change buffers have much of what they may have, or are not to have anything.
+    pub merging_wanted: Wakeup,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,
     pub prepared: Prepared,
@@ -200,6 +202,7 @@ impl Core {
             purge_pause: PurgePause::default(),
             pacer: Pacer::default(),
             lag_options_changed: Wakeup::default(),
+            merging_wanted: Wakeup::default(),
             oldest_view: Mutex::new(None),
             prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),

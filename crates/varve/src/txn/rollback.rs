@@ -20,7 +20,7 @@ use crate::base::{
     Error, GoingOn, IndexId, Meter, PageId, PageNo, Phase, Result, SYSTEM_SPACE, Sabotage,
     StopPoint, TableId,
 };
-use crate::btree::LeafPos;
+use crate::btree::{LeafPos, Tree};
 use crate::catalog::{OpenIndex, OpenTable, RowRecord, entry_state, state_bytes};
 use crate::lock::Need;
 use crate::mtr::Mtr;
@@ -308,7 +308,9 @@ fn take_back(
         course.let_go(core, trx);
     }
     match (record.kind, &record.previous) {
-        (UndoKind::RowInsert | UndoKind::EntryInsert, _) => remove(core, trx, index, record)?,
+        (UndoKind::RowInsert | UndoKind::EntryInsert | UndoKind::EntryMarkUnread, _) => {
+            remove(core, trx, index, record)?;
+        }
         (UndoKind::OverflowAlloc, _) => free_overflow(core, trx, table, record)?,
         (UndoKind::TableLoad, _) => unload(core, trx, table, record, course)?,
         (UndoKind::EntryDeleteMark | UndoKind::EntryUnmark, Some(previous)) => {
@@ -321,11 +323,24 @@ fn take_back(
     Ok(())
 }
 
-/// The record that the undo record speaks of, latched.
-fn find(mtr: &mut Mtr<'_>, index: &OpenIndex, key: &[u8], room: usize) -> Result<LeafPos> {
+/// The record that the undo record speaks of, latched, and the tree that has it. What the transaction has
+/// written stays where it is (CB-4).
+fn find<'i>(
+    mtr: &mut Mtr<'_>,
+    index: &'i OpenIndex,
+    key: &[u8],
+    room: usize,
+) -> Result<(LeafPos, &'i Tree)> {
+    if let Some(buffer) = index.buffer.tree_in_use() {
+        let pos = buffer.latch_leaf_to_undo(mtr, key, room)?;
+        if pos.found {
+            return Ok((pos, buffer));
+        }
+        mtr.release(pos.h);
+    }
     let pos = index.tree.latch_leaf_to_undo(mtr, key, room)?;
     match pos.found {
-        true => Ok(pos),
+        true => Ok((pos, &index.tree)),
         false => {
             let expected = "a record that rollback has to take back";
             Err(index.damage_on(mtr.page_id(pos.h), expected, "none with its key"))
@@ -340,7 +355,7 @@ fn remove(
     record: &UndoRecord<'_>,
 ) -> Result<()> {
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
-    let pos = find(&mut mtr, index, record.key, 0)?;
+    let (pos, tree) = find(&mut mtr, index, record.key, 0)?;
     let payload = pos.payload(&mtr);
     let writer = match record.kind.is_row() {
         true => RowRecord::decode(payload).map(|row| row.trx),
@@ -363,7 +378,8 @@ fn remove(
     mtr.commit();
     if sparse {
         // A merge is an optimisation: if it fails, the tree is as correct as before.
-        let _ = index.tree.maybe_merge(record.key);
+        let _ = tree.maybe_merge(record.key);
+        index.buffer.note_pages();
     }
     Ok(())
 }
@@ -436,7 +452,7 @@ fn restore_entry(
     previous: &Previous<'_>,
 ) -> Result<()> {
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
-    let pos = find(&mut mtr, index, record.key, 0)?;
+    let (pos, _) = find(&mut mtr, index, record.key, 0)?;
     let payload = pos.payload(&mtr);
     if entry_state(payload).is_none_or(|(_, trx)| trx != record.trx) {
         let found = format!("another one of {} bytes", payload.len());
@@ -471,7 +487,7 @@ fn restore_row(
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
     let mut room = 0;
     let (pos, cut) = loop {
-        let pos = find(&mut mtr, index, record.key, room)?;
+        let (pos, _) = find(&mut mtr, index, record.key, room)?;
         let payload = pos.payload(&mtr);
         let current = RowRecord::decode(payload).filter(|r| r.trx == record.trx);
         let Some(replaced) = current.and_then(|r| diff.replaced(r.row)) else {

@@ -33,7 +33,7 @@ const UUID: [u8; 16] = [6; 16];
 const START: Lsn = Lsn(4096);
 /// Transactions that are open at a time.
 const OPEN: usize = 4;
-const KINDS: [UndoKind; 9] = [
+const KINDS: [UndoKind; 10] = [
     UndoKind::RowInsert,
     UndoKind::EntryInsert,
     UndoKind::OverflowAlloc,
@@ -43,6 +43,7 @@ const KINDS: [UndoKind; 9] = [
     UndoKind::RowUnmark,
     UndoKind::EntryDeleteMark,
     UndoKind::EntryUnmark,
+    UndoKind::EntryMarkUnread,
 ];
 
 #[derive(Clone, Debug)]

@@ -46,6 +46,8 @@ pub enum UndoKind {
     EntryDeleteMark = 13,
     /// Update log: a secondary entry was un-delete-marked.
     EntryUnmark = 14,
+    /// Update log: a secondary entry was delete-marked that nobody has read, in the change buffer (CB-3).
+    EntryMarkUnread = 15,
 }
 
 impl UndoKind {
@@ -61,6 +63,7 @@ impl UndoKind {
             RowUnmark,
             EntryDeleteMark,
             EntryUnmark,
+            EntryMarkUnread,
         ]
         .into_iter()
         .find(|k| *k as u8 == v)
@@ -275,7 +278,7 @@ impl<'a> UndoRecord<'a> {
     pub fn concerns_purge(&self) -> bool {
         use UndoKind::*;
         match self.kind {
-            RowDeleteMark | EntryDeleteMark => true,
+            RowDeleteMark | EntryDeleteMark | EntryMarkUnread => true,
             RowUpdate => !self.frees.is_empty(),
             RowInsert | EntryInsert | OverflowAlloc | TableLoad | RowUnmark | EntryUnmark => false,
         }

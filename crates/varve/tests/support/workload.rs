@@ -190,6 +190,8 @@ impl Config {
             }
             None => Database::open(dir, options),
         }?;
+        // Leaves that are in the pool count as if they were not, until a step says otherwise.
+        db.buffer_all_changes(!self.seed.is_multiple_of(3));
         if self.seed.is_multiple_of(2) {
             // Rows are locked as those of very large transactions are.
             db.core().locks.set_few_locks(0);
@@ -495,6 +497,10 @@ impl Runner {
             };
             self.slots[number] = Some(slot);
             return self.trace.note(format!("{what} of another size, {size}"));
+        }
+        if self.rng.random_ratio(1, 20) {
+            let what = self.change_buffering();
+            self.trace.note(what);
         }
         if self.rng.random_ratio(1, 16) {
             // What open views need is in the history store then, unless that is off or full.

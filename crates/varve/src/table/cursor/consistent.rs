@@ -379,7 +379,11 @@ impl Cursor {
                 0 => &self.table.clustered,
                 n => &self.table.secondary[n - 1],
             };
-            let leaf = index.tree.latch_leaf_shared(from, seek)?;
+            let limit = match bound {
+                Some(_) => self.batch.limit.max(BOUNDED_BATCH),
+                None => self.batch.limit,
+            };
+            let leaf = index.latch_leaf(from, seek, false, limit)?;
             // Under the latch: whoever misses what purge has removed from the leaf is known as a member.
             let start = self.is_member(trx).then(|| from.clone());
             let page = leaf.slotted();
@@ -392,10 +396,6 @@ impl Cursor {
                 // there, if the scan is to go on.
                 is_cut || start.is_some() && page.high().is_none_or(|high| &bound[..] < high)
             });
-            let limit = match bound {
-                Some(_) => self.batch.limit.max(BOUNDED_BATCH),
-                None => self.batch.limit,
-            };
             let left_out = candidates.len().saturating_sub(limit);
             let wanted = match direction {
                 Direction::Forward => candidates.start..candidates.end - left_out,

@@ -24,8 +24,8 @@
 //! scan that skips rows which others have locked.
 
 use crate::base::{IndexId, Result};
-use crate::btree::{Seek, SharedLeaf};
-use crate::catalog::OpenIndex;
+use crate::btree::Seek;
+use crate::catalog::{IndexLeaf, OpenIndex};
 use crate::lock::{LastRow, Mode};
 use crate::txn::Transaction;
 
@@ -81,7 +81,7 @@ impl Gaps {
     pub fn check_place(
         &self,
         index: &OpenIndex,
-        leaf: &SharedLeaf<'_>,
+        leaf: &IndexLeaf<'_>,
         direction: Direction,
     ) -> Result<()> {
         if self.are_open() {

@@ -27,6 +27,9 @@ use super::{Cursor, LockMode, candidates};
 use crate::table::rowlock::{IfLocked, entry_of, lock_latched};
 use crate::table::version::{read_leaf, visible_version};
 
+/// So many candidates are looked at together: each is locked by itself, and then the place is found again.
+const ONE_BY_ONE: usize = 8;
+
 /// What a scan remembers of rows that others had locked.
 #[derive(Default)]
 pub(super) struct Contended {
@@ -90,7 +93,8 @@ impl Cursor {
         let direction = self.search.direction;
         let table = self.table.clone();
         let index = table.index_at(self.index)?;
-        let leaf = index.tree.latch_leaf_shared(&self.resume.key, seek)?;
+        let locks = !self.gaps.are_open();
+        let leaf = index.latch_leaf(&self.resume.key, seek, locks, ONE_BY_ONE)?;
         let page = leaf.slotted();
         let candidates = candidates(&leaf, seek.is_forward());
         self.gaps.check_place(index, &leaf, direction)?;

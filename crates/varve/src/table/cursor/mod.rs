@@ -41,8 +41,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
-use crate::btree::{Onward, ReadAhead, Seek, SharedLeaf};
-use crate::catalog::{OpenIndex, OpenTable, RowRecord};
+use crate::btree::{Onward, ReadAhead, Seek};
+use crate::catalog::{IndexLeaf, OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::page::LONGEST_KEY;
 use crate::row::{Datum, RowRef, successor};
@@ -619,10 +619,10 @@ fn past(mut key: Vec<u8>) -> Option<Vec<u8>> {
 }
 
 /// The slots that a search may return, in slot order.
-fn candidates(leaf: &SharedLeaf<'_>, forward: bool) -> Range<usize> {
+fn candidates(leaf: &IndexLeaf<'_>, forward: bool) -> Range<usize> {
     if forward {
-        leaf.at..leaf.slotted().n_slots()
+        leaf.at()..leaf.slotted().n_slots()
     } else {
-        0..leaf.at
+        0..leaf.at()
     }
 }

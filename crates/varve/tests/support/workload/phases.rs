@@ -37,6 +37,26 @@ impl Runner {
         self.fill();
     }
 
+    /// From here on changes are buffered, or not any more, or some of what is buffered is merged.
+    pub(super) fn change_buffering(&mut self) -> String {
+        let table = self.rng.random_range(0..self.tables.len());
+        match self.rng.random_range(0..4) {
+            0 => {
+                let all = self.rng.random_bool(0.7);
+                self.db().buffer_all_changes(all);
+                format!("all changes are buffered: {all}")
+            }
+            leaves => {
+                let name = self.tables[table].def().name.clone();
+                match self.db().merge_changes(&name, leaves) {
+                    Ok(merged) => format!("{merged} entries of {name} are merged"),
+                    Err(Error::NoSpace { .. }) => format!("no room to merge entries of {name}"),
+                    Err(e) => panic!("merging entries of {name}: {e}"),
+                }
+            }
+        }
+    }
+
     /// Every commit was acknowledged as durable, so it must be found again, and what was prepared, and
     /// nothing else.
     pub(super) fn crash(&mut self) {
