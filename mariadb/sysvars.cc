@@ -19,6 +19,8 @@
 namespace varve_plugin {
 
 static unsigned long long buffer_pool_size;
+static my_bool large_pages;
+static my_bool adaptive_hash_index;
 static unsigned long long redo_capacity;
 static unsigned int log_buffer_size;
 static unsigned long page_size;
@@ -154,6 +156,15 @@ static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
   "Number of rollback segments that new transactions take. There are 95 in the undo tablespaces.",
   nullptr, (update_setting<varve_db_set_undo_logs, unsigned long>), 128, 1, 128, 0);
 
+static MYSQL_SYSVAR_BOOL(adaptive_hash_index, adaptive_hash_index, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "There is none, and this is always OFF: searches go by decoded images of inner pages, without latches, and looking into a hash "
+  "table takes nearly as long.",
+  nullptr, nullptr, FALSE);
+
+static MYSQL_SYSVAR_BOOL(large_pages, large_pages, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "Have the system give the buffer pool huge pages where it can.",
+  nullptr, nullptr, TRUE);
+
 static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR_RQCMDARG,
   "After how many pages in a row a scan reads those ahead that come next; 0: it never does.",
   nullptr, (update_setting<varve_db_set_read_ahead_threshold, unsigned long>), 3, 0, 64, 0);
@@ -163,7 +174,6 @@ static varve_change_buffer_options change_buffer_options()
   return {varve_change_buffering(change_buffering), uint32_t(change_buffer_max_size)};
 }
 
-// The server keeps the values within the bounds.
 static void update_change_buffer(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
   *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
@@ -179,7 +189,6 @@ static MYSQL_SYSVAR_ENUM(change_buffering, change_buffering, PLUGIN_VAR_RQCMDARG
   "Which changes of index entries wait in change buffers while their page is not in the buffer pool: inserts, deletes with their "
   "purge (purges is the same), both (changes, all), or none.",
   nullptr, update_change_buffer, VARVE_BUFFER_ALL, &change_bufferings);
-
 static MYSQL_SYSVAR_ULONG(change_buffer_max_size, change_buffer_max_size, PLUGIN_VAR_RQCMDARG,
   "How many percent of the buffer pool the change buffers of all indexes may have together.",
   nullptr, update_change_buffer, 25, 0, 50, 0);
@@ -643,6 +652,8 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_batch_size),
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
+  MYSQL_SYSVAR(adaptive_hash_index),
+  MYSQL_SYSVAR(large_pages),
   MYSQL_SYSVAR(read_ahead_threshold),
   MYSQL_SYSVAR(change_buffering),
   MYSQL_SYSVAR(change_buffer_max_size),
@@ -709,6 +720,9 @@ varve_options options_from_variables()
 {
   reconcile_flush_variables();
   reconcile_history_variables();
+  if (adaptive_hash_index)
+    sql_print_warning("VARVE: there is no adaptive hash index; varve_adaptive_hash_index stays OFF");
+  adaptive_hash_index= FALSE;
   varve_options options;
   varve_options_default(&options);
   options.page_size= uint32_t(page_size);
@@ -720,6 +734,7 @@ varve_options options_from_variables()
   options.doublewrite= doublewrite;
   options.flush_method= varve_flush_method(flush_method);
   options.use_native_aio= use_native_aio;
+  options.large_pages= large_pages;
   options.read_ahead_threshold= uint32_t(read_ahead_threshold);
   options.undo_tablespaces= uint32_t(undo_tablespaces);
   options.undo_directory= unless_empty(undo_directory);

@@ -778,6 +778,8 @@ typedef struct varve_options {
   // Fixed when the database is created: 4096 to 65536, a power of two. An existing database keeps its own.
   uint32_t page_size;
   uint64_t buffer_pool_bytes;
+  // Have the system give the pool huge pages where it can.
+  bool large_pages;
   uint64_t redo_capacity_bytes;
   uint64_t log_buffer_bytes;
   enum varve_flush_log flush_log_at_trx_commit;

@@ -149,6 +149,8 @@ pub struct varve_options {
     /// Fixed when the database is created: 4096 to 65536, a power of two. An existing database keeps its own.
     pub page_size: u32,
     pub buffer_pool_bytes: u64,
+    /// Have the system give the pool huge pages where it can.
+    pub large_pages: bool,
     pub redo_capacity_bytes: u64,
     pub log_buffer_bytes: u64,
     pub flush_log_at_trx_commit: MaybeUninit<varve_flush_log>,
@@ -265,6 +267,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
     let defaults = varve_options {
         page_size: d.page_size,
         buffer_pool_bytes: d.buffer_pool_bytes,
+        large_pages: d.large_pages,
         redo_capacity_bytes: d.redo_capacity_bytes,
         log_buffer_bytes: d.log_buffer_bytes,
         flush_log_at_trx_commit: MaybeUninit::new(varve_flush_log::VARVE_FLUSH_SYNC),
@@ -316,6 +319,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
     let mut out = Options {
         page_size: o.page_size,
         buffer_pool_bytes: o.buffer_pool_bytes,
+        large_pages: o.large_pages,
         redo_capacity_bytes: o.redo_capacity_bytes,
         log_buffer_bytes: o.log_buffer_bytes,
         flush_log_at_trx_commit: flush_log.into(),

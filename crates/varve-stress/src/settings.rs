@@ -43,6 +43,8 @@ pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
         ("flush_method", any(rng, &[0, 1])),
         ("use_native_aio", any(rng, &[0, 1])),
         ("read_ahead_threshold", any(rng, &[0, 1, 3])),
+        ("change_buffering", any(rng, &[0, 1, 2, 5, 5])),
+        ("change_buffer_max_size", any(rng, &[1, 25, 50])),
         ("io_capacity", any(rng, &[100, 200, 2000])),
         ("io_capacity_max", any(rng, &[2000, 20_000])),
         ("max_dirty_pages_pct", any(rng, &[10, 90, 90])),

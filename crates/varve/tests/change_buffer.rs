@@ -128,7 +128,10 @@ fn entries(db: &Database) -> (u64, u64) {
     let index = &table.secondary[0];
     let count =
         |tree: &varve::internals::btree::Tree| tree.check(&mut |_, _| Ok(())).unwrap().records;
-    (count(&index.tree), index.buffer.tree().map_or(0, count))
+    (
+        count(&index.tree),
+        index.buffer.tree().unwrap().map_or(0, count),
+    )
 }
 
 /// Merges until nothing is left that can be.
@@ -395,7 +398,7 @@ fn change_buffers_have_a_limit() {
         table
             .secondary
             .iter()
-            .any(|i| i.buffer.tree_in_use().is_some())
+            .any(|i| i.buffer.tree_in_use().unwrap().is_some())
     };
     while is_used() {
         assert!(Instant::now() < until, "the background does not merge them");
@@ -473,6 +476,77 @@ fn rows_come_and_go() {
             _ => {}
         }
     }
+}
+
+/// Rollback leaves a change buffer that is empty, and not in use: the table can be loaded.
+#[test]
+fn a_change_buffer_that_is_rolled_back_is_not_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir, small::options());
+    for rows in [10, 2000] {
+        let mut trx = begin(&db);
+        (0..rows).for_each(|id| insert(&mut trx, &table, id, id));
+        assert_eq!(entries(&db), (0, rows as u64));
+        trx.rollback().unwrap();
+        db.merge_changes(NAME, 1).unwrap();
+        let opened = db.core().tables.get(NAME).unwrap();
+        let in_use = opened.secondary[0].buffer.tree_in_use().unwrap();
+        assert!(in_use.is_none(), "{rows} rows");
+    }
+    let mut trx = begin(&db);
+    let mut load = db.load_table(&mut trx, &table, 1).unwrap();
+    for id in 0..100 {
+        let row = [Value::Int(id), Value::Int(id), Value::Bytes(Vec::new())];
+        let row = table.def().row(&row).unwrap();
+        load.push(&mut trx, &row.datums()).unwrap();
+    }
+    load.finish(&mut trx, &mut |_, _| {}).unwrap();
+    trx.commit().unwrap();
+    check(&db, &table, 100);
+}
+
+/// A change buffer that is damaged costs its index, and nothing else.
+#[test]
+fn a_damaged_change_buffer_is_told_by_who_uses_its_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir, small::options());
+    let mut trx = begin(&db);
+    (0..300).for_each(|id| insert(&mut trx, &table, id, id));
+    trx.commit().unwrap();
+    let opened = db.core().tables.get(NAME).unwrap();
+    let (_, trees) = opened.loose_trees().unwrap().unwrap();
+    let [tree] = trees[..] else {
+        panic!("{trees:?}");
+    };
+    drop((opened, table));
+    db.close().unwrap();
+    let file = dir.path().join("b/t.vdt");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[tree.root.0 as usize * 4096 + 100] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let table = db.table(NAME).unwrap();
+    let mut trx = begin(&db);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut rows = 0;
+    let mut found = cursor.first(&mut trx, LockMode::None).unwrap();
+    while found {
+        rows += 1;
+        found = cursor.next(&mut trx).unwrap();
+    }
+    assert_eq!(rows, 300);
+    let mut cursor = table.cursor(1).unwrap();
+    let refused = cursor.first(&mut trx, LockMode::None);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    drop((cursor, trx, table));
+    let mut def = definition(NAME);
+    def.indexes.clear();
+    db.redefine_table(&def).unwrap();
+    let table = db.table(NAME).unwrap();
+    let mut trx = begin(&db);
+    insert(&mut trx, &table, 1000, 1000);
+    trx.commit().unwrap();
 }
 
 /// What a merge loses is missed.

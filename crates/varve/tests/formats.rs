@@ -569,7 +569,7 @@ fn check(disk: &SimDisk, version: u32, name: &str) {
     assert_eq!(checked_rows(&db, "a/t"), expected, "{of}");
     if version >= 14 {
         let table = db.core().tables.get("a/t").unwrap();
-        let buffer = table.secondary[0].buffer.tree();
+        let buffer = table.secondary[0].buffer.tree().unwrap();
         let buffered = buffer.map(|tree| tree.check(&mut |_, _| Ok(())).unwrap().records);
         assert!(buffered.is_some_and(|n| n > 0), "{of}: CB-1");
     }

@@ -4,7 +4,10 @@
 
 use std::path::Path;
 
-use varve::{ColumnType, Database, Isolation, KeyMatch, LockMode, Options, Table, TableDef, Value};
+use varve::{
+    ChangeBufferOptions, ChangeBuffering, ColumnType, Database, Isolation, KeyMatch, LockMode,
+    Options, Table, TableDef, Value,
+};
 
 const ROWS: i64 = 60_000;
 const POOL: u64 = 256 * 4096;
@@ -14,6 +17,11 @@ fn open(dir: &Path, native: bool) -> Database {
         page_size: 4096,
         buffer_pool_bytes: POOL,
         use_native_aio: native,
+        // All reads are of the trees.
+        change_buffer: ChangeBufferOptions {
+            buffering: ChangeBuffering::None,
+            ..ChangeBufferOptions::default()
+        },
         logger: Some(std::sync::Arc::new(|_, _| {})),
         ..Options::default()
     };

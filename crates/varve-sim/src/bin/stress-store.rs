@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Database, Error, FlushLog, FlushMethod, Isolation, Options, Result, Savepoint,
-    Table, TableDef, Transaction, Value, values,
+    ChangeBuffering, ColumnType, Database, Error, FlushLog, FlushMethod, Isolation, Options,
+    Result, Savepoint, Table, TableDef, Transaction, Value, values,
 };
 use varve_sim::sample::Keys;
 
@@ -88,6 +88,12 @@ fn options(settings: &[String]) -> Result<Options> {
             }
             "use_native_aio" => options.use_native_aio = value != 0,
             "read_ahead_threshold" => options.read_ahead_threshold = value as u32,
+            "change_buffering" => {
+                let buffering = ChangeBuffering::from_number(value as u8);
+                options.change_buffer.buffering = buffering
+                    .ok_or_else(|| Error::invalid(format!("{setting} is none of 0 to 5")))?;
+            }
+            "change_buffer_max_size" => options.change_buffer.max_size_pct = value as u32,
             "io_capacity" => options.flush.io_capacity = value as u32,
             "io_capacity_max" => options.flush.io_capacity_max = value as u32,
             "max_dirty_pages_pct" => options.flush.max_dirty_pages_pct = value as f64,

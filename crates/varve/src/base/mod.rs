@@ -6,6 +6,7 @@ mod error;
 mod hash;
 mod ids;
 pub mod instruments;
+mod memory_limit;
 #[cfg(all(test, loom))]
 pub mod model;
 mod packed;
@@ -25,6 +26,7 @@ pub use durations::Durations;
 pub use error::{BadForeignKey, Error, NoParent, ReferenceError, Result};
 pub use hash::fnv1a;
 pub use ids::*;
+pub use memory_limit::MemoryLimit;
 pub use packed::{RowHead, put_pair, take_pair};
 pub use progress::{Meter, Phase, Progress, Watch};
 pub use recently::Recently;

@@ -145,7 +145,13 @@ impl LeafPos {
     /// The leaf is worth a `Tree::maybe_merge` after a removal, once the latch is given back.
     #[inline]
     pub fn underfull(&self, mtr: &Mtr<'_>) -> bool {
-        is_worth_merging(self.slotted(mtr), 1)
+        self.is_sparse(mtr, 1)
+    }
+
+    /// The same after so many removals.
+    #[inline]
+    pub fn is_sparse(&self, mtr: &Mtr<'_>, removed: usize) -> bool {
+        is_worth_merging(self.slotted(mtr), removed)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use parking_lot::Mutex;
 
@@ -55,6 +55,17 @@ impl Reserved {
             0 => Ok(()),
             _ => Err(no_memory(len)),
         }
+    }
+
+    /// Has the system give huge pages (2 MiB on most machines) for the first `len` bytes where it can, or
+    /// none: as far as they have not been used yet.
+    fn advise(&self, len: usize, is_huge: bool) {
+        let advice = match is_huge {
+            true => libc::MADV_HUGEPAGE,
+            false => libc::MADV_NOHUGEPAGE,
+        };
+        // SAFETY: inside the mapping. Only advice; a refusal changes nothing.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), len.min(self.len), advice) };
     }
 }
 
@@ -165,6 +176,8 @@ impl Drop for Frames {
 pub(super) struct Arena {
     room: Reserved,
     page_size: usize,
+    /// Huge pages are wanted. Relaxed: a setting, made before the memory is used.
+    is_huge: AtomicBool,
     measured: Mutex<MeasuredMemory>,
 }
 
@@ -183,6 +196,7 @@ impl Arena {
         Ok(Arena {
             room: Reserved::new(most * page_size)?,
             page_size,
+            is_huge: AtomicBool::new(true),
             measured: Mutex::new(MeasuredMemory::new(Memory::BufferPool, 0)),
         })
     }
@@ -191,9 +205,14 @@ impl Arena {
     pub fn grow(&self, frames: usize) -> Result<()> {
         let len = frames * self.page_size;
         self.room.open(len)?;
-        // SAFETY: inside the mapping. Only advice; a refusal changes nothing.
-        unsafe { libc::madvise(self.room.base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        self.room.advise(len, self.is_huge.load(Relaxed));
         Ok(())
+    }
+
+    /// Whether huge pages are wanted, of the memory that has not been used yet.
+    pub fn set_huge(&self, is_huge: bool) {
+        self.is_huge.store(is_huge, Relaxed);
+        self.room.advise(self.room.len, is_huge);
     }
 
     /// The pool is to take the memory of so many frames: for those who watch.

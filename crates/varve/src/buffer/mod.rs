@@ -379,6 +379,11 @@ impl BufferPool {
         })
     }
 
+    /// Whether the system is to give huge pages; before the pool is used.
+    pub fn set_large_pages(&self, are_wanted: bool) {
+        self.arena.set_huge(are_wanted);
+    }
+
     pub fn page_size(&self) -> usize {
         self.page_size
     }

@@ -45,9 +45,9 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::base::{NO_PAGE, PageId, Result, TrxId};
+use crate::base::{Error, NO_PAGE, PageId, Result, TrxId};
 use crate::btree::{LeafHint, Seek, SharedLeaf, Tree};
 use crate::buffer::EntryChange;
 use crate::page::{BulkRecsBuilder, PageOp, PageType, SlottedRef};
@@ -56,6 +56,11 @@ use super::{DELETED, OpenIndex, OpenTable, entry_state};
 
 /// Pages above this have no change buffer.
 const MOST_PAGE_BYTES: usize = 32 << 10;
+/// An image gets no more records when it has so many bytes of them: with the next one, which is shorter than
+/// a page, it is still one that slots can address.
+const MOST_IMAGE_BYTES: usize = 28 << 10;
+/// Of an image, at least what lies before the first slot.
+const IMAGE_HEAD_BYTES: usize = 128;
 
 /// The entries of an index that are not in its own tree yet, if any ever were.
 #[derive(Default)]
@@ -72,20 +77,28 @@ pub struct ChangeBuffer {
     pages_noted: AtomicU64,
     /// Where merging goes on; held by who makes the tree, too.
     pub hand: Mutex<Vec<u8>>,
+    /// Held exclusively by who puts the tree here that was made, shared by who locks gaps under a leaf's
+    /// latch and has found none (CB-6): while it is held nothing is waited for.
+    making: RwLock<()>,
+    /// Why the tree that there is can't be opened. It counts as in use.
+    damage: OnceLock<Error>,
 }
 
 impl ChangeBuffer {
-    /// The tree, if there is one.
-    pub fn tree(&self) -> Option<&Tree> {
-        self.tree.get()
+    /// The tree, if there is one. An error: there is, and it can't be used.
+    pub fn tree(&self) -> Result<Option<&Tree>> {
+        match (self.tree.get(), self.damage.get()) {
+            (None, Some(why)) => Err(why.clone()),
+            (tree, _) => Ok(tree),
+        }
     }
 
-    /// The tree, if it may hold something.
+    /// The same of one that may hold something.
     #[inline]
-    pub fn tree_in_use(&self) -> Option<&Tree> {
+    pub fn tree_in_use(&self) -> Result<Option<&Tree>> {
         match self.in_use.load(Ordering::Acquire) {
-            true => self.tree.get(),
-            false => None,
+            true => self.tree(),
+            false => Ok(None),
         }
     }
 
@@ -135,6 +148,12 @@ impl ChangeBuffer {
         }
     }
 
+    /// The tree can't be opened.
+    fn set_damage(&self, why: Error) {
+        let _ = self.damage.set(why);
+        self.in_use.store(true, Ordering::Release);
+    }
+
     fn open(&self, tree: Tree) -> Result<()> {
         let pages = 1 + tree.pages_below_root()?.len() as i64;
         let root = tree.latch_leaf_shared(&[], Seek::Ge)?;
@@ -142,7 +161,9 @@ impl ChangeBuffer {
         drop(root);
         self.pages_at_first.store(pages, Ordering::Relaxed);
         self.in_use.store(!is_empty, Ordering::Release);
+        let making = self.making.write();
         let _ = self.tree.set(tree);
+        drop(making);
         self.note_pages();
         Ok(())
     }
@@ -206,11 +227,18 @@ impl OpenIndex {
         let own = self.tree.latch_leaf_shared(key, seek)?;
         // CB-1: looked at under the latch.
         let buffer = match locks {
-            true => self.buffer.tree(),
-            false => self.buffer.tree_in_use(),
+            true => self.buffer.tree()?,
+            false => self.buffer.tree_in_use()?,
         };
-        match buffer {
-            None => Ok(IndexLeaf::Own(own, None)),
+        if let Some(buffer) = buffer {
+            return Union::latch(own, buffer, key, seek, most);
+        }
+        if !locks {
+            return Ok(IndexLeaf::Own(own, Beside::Nothing));
+        }
+        let making = self.buffer.making.read();
+        match self.buffer.tree()? {
+            None => Ok(IndexLeaf::Own(own, Beside::NoTree(making))),
             Some(buffer) => Union::latch(own, buffer, key, seek, most),
         }
     }
@@ -238,9 +266,18 @@ pub enum IndexLeaf<'a> {
     /// leaf for that range is latched, too.
     Own(
         SharedLeaf<'a>,
-        #[allow(dead_code, reason = "it is a latch")] Option<SharedLeaf<'a>>,
+        #[allow(dead_code, reason = "it is held")] Beside<'a>,
     ),
     Both(Box<Union<'a>>),
+}
+
+/// What keeps entries out of the change buffer while gaps are locked.
+#[allow(dead_code, reason = "they are held")]
+pub enum Beside<'a> {
+    Nothing,
+    Leaf(SharedLeaf<'a>),
+    /// There is no tree, and none is made.
+    NoTree(RwLockReadGuard<'a, ()>),
 }
 
 impl IndexLeaf<'_> {
@@ -267,6 +304,20 @@ impl IndexLeaf<'_> {
         match self {
             IndexLeaf::Own(leaf, _) => leaf.exact,
             IndexLeaf::Both(union) => union.exact,
+        }
+    }
+
+    /// In this direction a leaf of the own tree ends where this one does.
+    pub fn ends_leaf(&self, forward: bool) -> bool {
+        match self {
+            IndexLeaf::Own(..) => true,
+            IndexLeaf::Both(union) => {
+                let (image, own) = (SlottedRef::new(&union.image), union.own.slotted());
+                match forward {
+                    true => image.high() == own.high(),
+                    false => image.low() == own.low(),
+                }
+            }
         }
     }
 
@@ -358,7 +409,7 @@ impl<'a> Union<'a> {
         };
         let of_buffer = in_range(b);
         if of_buffer.is_empty() && low == o.low() && high == o.high() {
-            return Ok(IndexLeaf::Own(own, Some(buffer)));
+            return Ok(IndexLeaf::Own(own, Beside::Leaf(buffer)));
         }
         let forward = seek.is_forward();
         let candidates = |leaf: &SharedLeaf<'_>, range: Range<usize>| match forward {
@@ -369,7 +420,7 @@ impl<'a> Union<'a> {
         let mut right = Side::new(b, candidates(&buffer, of_buffer), forward);
         // From which page, and which slot.
         let mut chosen: Vec<(bool, usize)> = Vec::new();
-        let (mut cut, mut exact) = (None, false);
+        let (mut cut, mut exact, mut bytes) = (None, false, 0);
         loop {
             let order = match (left.next(forward), right.next(forward)) {
                 (None, None) => break,
@@ -383,18 +434,20 @@ impl<'a> Union<'a> {
             let is_buffered = order != Order::Less;
             let side = if is_buffered { &mut right } else { &mut left };
             let slot = side.next(forward).expect("it was compared");
-            if chosen.len() >= most {
-                cut = Some(match forward {
-                    true => side.key.clone(),
-                    // The last one that was chosen begins the page.
-                    false => last_key(&chosen, o, b),
-                });
+            if chosen.len() >= most || bytes > MOST_IMAGE_BYTES {
+                let mut key = side.key.clone();
+                if !forward {
+                    // The smallest one behind it.
+                    key.push(0);
+                }
+                cut = Some(key);
                 break;
             }
             // CB-1
             if !(is_buffered && is_tombstone(b.payload(slot))) {
                 exact |= chosen.is_empty() && seek == Seek::Ge && side.key == key;
                 chosen.push((is_buffered, slot));
+                bytes += side.key.len() + side.page.cost(slot);
             }
             side.step(forward);
             // CB-1
@@ -410,7 +463,7 @@ impl<'a> Union<'a> {
         if !forward {
             chosen.reverse();
         }
-        let image = image(&own, b, &chosen, (low, high))?;
+        let image = image(&own, b, (&chosen, bytes), (low, high))?;
         let at = if forward { 0 } else { chosen.len() };
         Ok(IndexLeaf::Both(Box::new(Union {
             own,
@@ -422,24 +475,16 @@ impl<'a> Union<'a> {
     }
 }
 
-fn last_key(chosen: &[(bool, usize)], own: SlottedRef<'_>, buffer: SlottedRef<'_>) -> Vec<u8> {
-    match chosen.last() {
-        Some((true, slot)) => buffer.key(*slot),
-        Some((false, slot)) => own.key(*slot),
-        None => Vec::new(),
-    }
-}
-
-/// A page with these records, between these fences.
+/// A page with these records, which have at most so many bytes, between these fences.
 fn image(
     own: &SharedLeaf<'_>,
     buffer: SlottedRef<'_>,
-    chosen: &[(bool, usize)],
+    (chosen, bytes): (&[(bool, usize)], usize),
     (low, high): (&[u8], Option<&[u8]>),
 ) -> Result<Vec<u8>> {
     let (id, page) = (own.page_id(), own.slotted());
-    // Both pages are half as large, and the fences are theirs.
-    let mut image = vec![0; 2 * page.bytes().len()];
+    let fences = low.len() + high.map_or(0, <[u8]>::len);
+    let mut image = vec![0; IMAGE_HEAD_BYTES + bytes + fences];
     let format = PageOp::FormatSlotted {
         ptype: PageType::Leaf,
         owner: page.owner(),
@@ -465,32 +510,43 @@ fn image(
 }
 
 impl OpenTable {
-    /// Opens the change buffers that the file has.
-    pub(super) fn open_change_buffers(&self) -> Result<()> {
-        let Some((_, trees)) = self.loose_trees()? else {
-            return Ok(());
+    /// Opens the change buffers that the file has. One that is damaged makes its index useless, and nothing
+    /// else.
+    pub(super) fn open_change_buffers(&self) {
+        let trees = match self.loose_trees() {
+            Ok(None) => return,
+            Ok(Some((_, trees))) => trees,
+            // Nobody knows which of them have one.
+            Err(why) => {
+                let may = |index: &&OpenIndex| index.may_buffer(self);
+                let may_have = self.secondary.iter().filter(may);
+                return may_have.for_each(|index| index.buffer.set_damage(why.clone()));
+            }
         };
         for tree in trees {
             let of = tree.index.change_buffer_of();
-            if let Some(index) = of.and_then(|of| self.secondary.iter().find(|i| i.id == of)) {
-                index.buffer.open(self.open_tree(tree.index, tree.root))?;
+            if let Some(index) = of.and_then(|of| self.secondary.iter().find(|i| i.id == of))
+                && let Err(why) = index.buffer.open(self.open_tree(tree.index, tree.root))
+            {
+                index.buffer.set_damage(why);
             }
         }
-        Ok(())
     }
 
     /// The change buffer's tree of a secondary index, which is made if there is none. The caller holds no
     /// latch.
     pub fn change_buffer<'i>(&self, index: &'i OpenIndex) -> Result<&'i Tree> {
-        if let Some(tree) = index.buffer.tree() {
+        if let Some(tree) = index.buffer.tree()? {
             return Ok(tree);
         }
-        let _making = index.buffer.hand.lock();
-        if index.buffer.tree().is_none() {
+        let making = index.buffer.hand.lock();
+        if index.buffer.tree()?.is_none() {
             let id = index.id.change_buffer();
             let root = self.make_loose_tree(id)?;
             index.buffer.open(self.open_tree(id, root))?;
         }
-        Ok(index.buffer.tree().expect("it was made"))
+        drop(making);
+        let tree = index.buffer.tree()?;
+        Ok(tree.expect("it was made"))
     }
 }

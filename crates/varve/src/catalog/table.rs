@@ -369,7 +369,7 @@ impl OpenTable {
             def,
         };
         table.load_counters()?;
-        table.open_change_buffers()?;
+        table.open_change_buffers();
         Ok(table)
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::load::{Loaded, Loader};
-use crate::base::{Error, Lsn, Result, SYSTEM_SPACE, Sabotage, SpaceId};
+use crate::base::{Error, Lsn, MemoryLimit, Result, SYSTEM_SPACE, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, PageStore, PoolSettings};
 use crate::db::create::{CREATION_MARK, create};
 use crate::db::options::{
@@ -360,6 +360,27 @@ struct Writing {
     id_limits: Arc<OnceLock<Arc<Core>>>,
 }
 
+/// What will be otherwise with the pool's memory than somebody may expect.
+fn tell_of_memory(options: &Options, logger: &Logger) {
+    let bytes = options.buffer_pool_bytes;
+    if let Some(limit) = MemoryLimit::of_process().filter(|limit| bytes > limit.bytes) {
+        let (most, group) = (limit.bytes, limit.group.display());
+        logger(
+            LogLevel::Warning,
+            &format!(
+                "buffer_pool_bytes {bytes} is above {most}, the memory limit of the process's control group {group}: the system ends the process when it uses so much"
+            ),
+        );
+    }
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if options.large_pages && std::fs::read_to_string(path).is_ok_and(|s| s.contains("[never]")) {
+        logger(
+            LogLevel::Note,
+            &format!("large_pages: the system gives no huge pages: {path} says never"),
+        );
+    }
+}
+
 /// Phase 4.
 fn start_writing(
     data_dir: &DataDir,
@@ -374,6 +395,8 @@ fn start_writing(
         page_size,
     };
     let pool = Arc::new(BufferPool::new(pool_settings, files.spaces.clone())?);
+    pool.set_large_pages(options.large_pages);
+    tell_of_memory(options, logger);
     pool.set_read_ahead_threshold(options.read_ahead_threshold);
     pool.change_buffers.set_options(options.change_buffer);
     let closing = Arc::new(AtomicBool::new(false));

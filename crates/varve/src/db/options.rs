@@ -43,6 +43,10 @@ pub struct Options {
     pub page_size: u32,
     /// Bytes of memory for pages.
     pub buffer_pool_bytes: u64,
+    /// Has the system give the pool huge pages, 2 MiB on most machines, where it can (Linux's transparent
+    /// ones): a search in the pool then misses the processor's table of addresses less often. The system may
+    /// be set to give none, which the log says.
+    pub large_pages: bool,
     /// Bytes of redo between the checkpoint and the newest change.
     pub redo_capacity_bytes: u64,
     /// Bytes of the log buffer: a power of two.
@@ -178,6 +182,7 @@ impl Default for Options {
         Options {
             page_size: 16384,
             buffer_pool_bytes: 128 << 20,
+            large_pages: true,
             redo_capacity_bytes: 96 << 20,
             log_buffer_bytes: 16 << 20,
             flush_log_at_trx_commit: FlushLog::Sync,

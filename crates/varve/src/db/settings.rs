@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Database, PoolDumpOptions, options};
-use crate::base::{Error, Result};
+use crate::base::{Error, MemoryLimit, Result};
 use crate::buffer::ChangeBufferOptions;
 use crate::flush::FlushOptions;
 use crate::txn::{FlushLog, HistoryOptions, PurgeOptions};
@@ -82,8 +82,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid`: less than 256 pages, or more than the machine's memory at the start. `NoSpace`: the system
-    /// has no more memory. Then nothing has changed.
+    /// `Invalid`: less than 256 pages, more than the machine's memory at the start, or than the process's
+    /// control group may have. `NoSpace`: the system has no more memory. Then nothing has changed.
     pub fn set_buffer_pool_bytes(&self, bytes: u64) -> Result<()> {
         let core = &self.inner.core;
         let page_size = core.pool.page_size() as u64;
@@ -92,6 +92,13 @@ impl Database {
         if bytes > most {
             return Err(Error::invalid(format!(
                 "buffer_pool_bytes {bytes} is above {most}, the machine's memory when the database was opened"
+            )));
+        }
+        let limit = MemoryLimit::of_process().filter(|limit| bytes > limit.bytes);
+        if let Some(limit) = limit.filter(|_| bytes > core.pool.n_frames() as u64 * page_size) {
+            let (most, group) = (limit.bytes, limit.group.display());
+            return Err(Error::invalid(format!(
+                "buffer_pool_bytes {bytes} is above {most}, the memory limit of the process's control group {group}"
             )));
         }
         let before = core.pool.n_frames();

@@ -149,7 +149,7 @@ impl Rounds {
         let mut largest = None;
         for table in core.tables.all_open() {
             for index in &table.secondary {
-                let is_meant = index.buffer.tree_in_use().is_some()
+                let is_meant = matches!(index.buffer.tree_in_use(), Ok(Some(_)))
                     && !self.left_alone.contains_key(&index.id);
                 let pages = index.buffer.pages();
                 if is_meant && largest.is_none_or(|(most, _)| pages > most) {

@@ -289,7 +289,7 @@ impl Sweep {
         let of_index = items.iter().take_while(|item| item.index == index.id);
         let keys = of_index.map(|item| self.work.key(item));
         let mut of_own_tree = usize::MAX;
-        if let Some(tree) = index.buffer.tree_in_use() {
+        if let Some(tree) = index.buffer.tree_in_use()? {
             match bury(core, (index, tree), keys.clone(), is_garbage)? {
                 Buried::Settled(first) => return Ok(Some(first)),
                 Buried::NotThere(first) => of_own_tree = first,

@@ -167,12 +167,12 @@ mod tests {
             (
                 8,
                 14,
-                "format version 14, this program reads versions 4 to 13; it was made by a newer",
+                "format version 14, this program reads versions 4 to 14; it was made by a newer",
             ),
             (
                 8,
                 3,
-                "format version 3, this program reads versions 4 to 13; it was made by a program from before",
+                "format version 3, this program reads versions 4 to 14; it was made by a program from before",
             ),
             (11, 1, "newer program"),
             (36, 2, "checksum kind 2"),

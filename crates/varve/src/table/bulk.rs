@@ -275,7 +275,7 @@ impl Batch<'_> {
         let mut hint = next.look(self, first)?;
         if !kind.is_row() {
             match self.index.destination(table, key, EntryChange::Insert)? {
-                Destination::Own(to) if self.index.buffer.tree_in_use().is_none() => {
+                Destination::Own(to) if self.index.buffer.tree_in_use()?.is_none() => {
                     hint = hint.or(to);
                 }
                 // One by one.

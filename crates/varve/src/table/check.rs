@@ -497,7 +497,7 @@ fn check_buffered(
     (live, sum): (&mut u64, &mut u64),
     walk: &mut Walk<'_>,
 ) -> Result<()> {
-    let Some(tree) = index.buffer.tree() else {
+    let Some(tree) = index.buffer.tree()? else {
         return Ok(());
     };
     let share_of = |key: &[u8], payload: &[u8]| {

@@ -122,22 +122,26 @@ enum Target<'a> {
     Buffer(Place<'a>),
 }
 
-/// CB-2.
+/// CB-2. `change`: one that may go into the change buffer.
 fn target<'a>(
     trx: &mut Transaction,
     table: &'a OpenTable,
     index: &'a OpenIndex,
     key: &[u8],
-    change: EntryChange,
+    change: Option<EntryChange>,
 ) -> Result<Target<'a>> {
-    let hint = match index.destination(table, key, change)? {
+    let destination = match change {
+        Some(change) => index.destination(table, key, change)?,
+        None => Destination::Own(None),
+    };
+    let hint = match destination {
         Destination::Own(hint) => hint,
         Destination::Buffer => match merging::buffer_with_room(trx, table, index)? {
             Some(tree) => return Ok(Target::Buffer(Place::buffer(index, tree))),
             None => None,
         },
     };
-    if let Some(tree) = index.buffer.tree_in_use()
+    if let Some(tree) = index.buffer.tree_in_use()?
         && tree.latch_leaf_shared(key, Seek::Ge)?.exact
     {
         return Ok(Target::Buffered(Place::buffer(index, tree)));
@@ -155,8 +159,9 @@ fn put_entry(
 ) -> Result<Set> {
     let room = record_cost(key.len(), ENTRY_LEN + entry.rest.len());
     let forms = Some(entry.forms());
+    let mut buffered = Some(EntryChange::Insert);
     loop {
-        let target = target(trx, table, index, key, EntryChange::Insert)?;
+        let target = target(trx, table, index, key, buffered)?;
         let (place, hint) = match target {
             Target::Own(hint) => (Place::own(index), hint),
             Target::Buffer(place) => (place, None),
@@ -180,7 +185,14 @@ fn put_entry(
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let by = Some(&Freezer(trx.core()) as &dyn Shorten);
         let tree = place.tree;
-        let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by)?;
+        let mut pos = match tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by) {
+            // The own tree may need none.
+            Err(Error::NoSpace { .. }) if place.buffer.is_some() => {
+                buffered = None;
+                continue;
+            }
+            pos => pos?,
+        };
         if pos.found {
             drop(mtr);
             match set_entry(
@@ -343,8 +355,9 @@ pub(super) fn delete_mark_entry(
     known: &KnownEntry<'_>,
 ) -> Result<()> {
     let kind = UndoKind::EntryDeleteMark;
+    let mut buffered = Some(EntryChange::Delete);
     loop {
-        let target = target(trx, table, index, key, EntryChange::Delete)?;
+        let target = target(trx, table, index, key, buffered)?;
         let (place, is_there) = match target {
             Target::Own(_) => (Place::own(index), true),
             Target::Buffered(place) => (place, true),
@@ -352,7 +365,14 @@ pub(super) fn delete_mark_entry(
         };
         let set = match is_there {
             true => set_entry(trx, table, (index, place), kind, key, None)?,
-            false => mark_unread(trx, table, (index, place), key, known)?,
+            false => match mark_unread(trx, table, (index, place), key, known) {
+                // The own tree needs none.
+                Err(Error::NoSpace { .. }) => {
+                    buffered = None;
+                    continue;
+                }
+                set => set?,
+            },
         };
         match set {
             Set::Done => return Ok(()),

@@ -534,10 +534,14 @@ fn check_loadable(trx: &Transaction, table: &OpenTable) -> Result<()> {
 /// LOAD-7.
 fn check_empty(table: &OpenTable) -> Result<()> {
     for index in table.indexes() {
-        let leaf = index.tree.latch_leaf_shared(&[], Seek::Ge)?;
-        let page = leaf.slotted();
-        let is_buffered = index.buffer.tree_in_use().is_some();
-        if page.n_slots() > 0 || page.high().is_some() || is_buffered {
+        let trees = [Some(&index.tree), index.buffer.tree_in_use()?];
+        let is_empty = |tree: &Tree| -> Result<bool> {
+            let leaf = tree.latch_leaf_shared(&[], Seek::Ge)?;
+            let page = leaf.slotted();
+            Ok(page.n_slots() == 0 && page.high().is_none())
+        };
+        let mut trees = trees.into_iter().flatten();
+        if !trees.try_fold(true, |all, tree| Ok(all && is_empty(tree)?))? {
             return Err(Error::invalid(format!(
                 "table {} can't be loaded: it is not empty, or purge has not yet removed what was there",
                 table.def.name

@@ -25,6 +25,9 @@ use super::write::MAX_MTR;
 const ENTRY_LOG_BYTES: usize = 64;
 /// So many keys of a change buffer are looked at to see which leaves come next.
 const LOOK_AHEAD: usize = 1024;
+/// So many leaves of a change buffer are looked at, for each leaf of the own tree that is to be found: there
+/// may be nothing that can be merged.
+const LOOKS: usize = 4;
 /// Leaves that are read ahead together.
 const READ_TOGETHER: usize = 64;
 
@@ -47,10 +50,8 @@ pub(super) fn buffer_with_room<'i>(
     let core = trx.core();
     let (pool, all) = (&core.pool, &core.pool.change_buffers);
     if all.pages() >= all.most_pages(pool.n_frames()) && !all.is_always() {
-        let merged = match index.buffer.tree_in_use() {
-            Some(_) => merge_on(core, table, index, 1)?,
-            None => Merged::default(),
-        };
+        // What is wrong with another leaf is not for this change to report.
+        let merged = merge_on(core, table, index, 1).unwrap_or_default();
         if merged.entries == 0 {
             return Ok(None);
         }
@@ -62,7 +63,8 @@ pub(super) fn buffer_with_room<'i>(
     }
 }
 
-/// Moves the hand of an index on until entries were merged into so many leaves, or it comes to the end.
+/// Moves the hand of an index on until entries were merged into so many leaves, it has looked at several
+/// times as many in vain, or it comes to the end.
 /// Does nothing if somebody else moves it. The caller holds no latch.
 pub fn merge_on(
     core: &Core,
@@ -71,7 +73,7 @@ pub fn merge_on(
     leaves: usize,
 ) -> Result<Merged> {
     let mut merged = Merged::default();
-    let (Some(tree), Some(mut hand)) = (index.buffer.tree_in_use(), index.buffer.hand.try_lock())
+    let (Some(tree), Some(mut hand)) = (index.buffer.tree_in_use()?, index.buffer.hand.try_lock())
     else {
         return Ok(merged);
     };
@@ -85,21 +87,48 @@ pub fn merge_on(
     if leaves > 1 {
         merger.read_ahead(&hand)?;
     }
-    while merged.leaves < leaves {
-        let Some(first) = merger.next_mergeable(&hand)? else {
-            hand.clear();
-            merged.is_round = true;
-            break;
+    let mut looks = LOOKS * leaves;
+    let done = loop {
+        if merged.leaves == leaves || looks == 0 {
+            break Ok(());
+        }
+        looks -= 1;
+        let first = match merger.look(&hand) {
+            Ok(Look::Mergeable(first)) => first,
+            Ok(Look::Next(next)) => {
+                *hand = next;
+                continue;
+            }
+            Ok(Look::End) => {
+                hand.clear();
+                merged.is_round = true;
+                break merger.note_if_empty();
+            }
+            Err(e) => break Err(e),
         };
-        let (entries, next) = merger.merge_leaf(&first)?;
-        merged.leaves += 1;
-        merged.entries += entries;
-        *hand = next;
-    }
+        // Whatever comes of it, it goes on behind that.
+        *hand = behind(&first);
+        match merger.merge_leaf(&first) {
+            Ok((entries, next)) => {
+                merged.leaves += 1;
+                merged.entries += entries;
+                *hand = next;
+            }
+            Err(e) => break Err(e),
+        }
+    };
     index.buffer.note_pages();
     let counters = &core.pool.change_buffers.counters;
     counters.merges.add(merged.leaves as u64);
-    Ok(merged)
+    done.map(|()| merged)
+}
+
+/// What the hand finds in a leaf of a change buffer.
+enum Look {
+    Mergeable(Vec<u8>),
+    /// Nothing. The next leaf begins there.
+    Next(Vec<u8>),
+    End,
 }
 
 /// One who moves a hand.
@@ -123,21 +152,25 @@ impl Merger<'_> {
         trx == TrxId(0) || is_live && !self.core.sys.is_unfinished(trx)
     }
 
-    /// The first key from there on that can be merged.
-    fn next_mergeable(&self, from: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut from = from.to_vec();
-        loop {
-            let leaf = self.tree.latch_leaf_shared(&from, Seek::Ge)?;
-            let page = leaf.slotted();
-            let mut slots = leaf.at..page.n_slots();
-            if let Some(slot) = slots.find(|&slot| self.is_mergeable(page.payload(slot))) {
-                return Ok(Some(page.key(slot)));
-            }
-            match page.high() {
-                Some(high) => from = high.to_vec(),
-                None => return Ok(None),
-            }
-        }
+    /// Looks for an entry that can be merged, in one leaf.
+    fn look(&self, from: &[u8]) -> Result<Look> {
+        let leaf = self.tree.latch_leaf_shared(from, Seek::Ge)?;
+        let page = leaf.slotted();
+        let mut slots = leaf.at..page.n_slots();
+        let found = slots.find(|&slot| self.is_mergeable(page.payload(slot)));
+        Ok(match (found, page.high()) {
+            (Some(slot), _) => Look::Mergeable(page.key(slot)),
+            (None, Some(high)) => Look::Next(high.to_vec()),
+            (None, None) => Look::End,
+        })
+    }
+
+    /// Rollback, or a merge of leaves, may have left nothing.
+    fn note_if_empty(&self) -> Result<()> {
+        let mut mtr = Mtr::begin(self.table.mtr_env(), 0)?;
+        let root = self.tree.latch_leaf_behind(&mut mtr, &[])?;
+        self.index.buffer.note_empty(root.slotted(&mtr));
+        Ok(())
     }
 
     /// Asks for the leaves of the own tree that come next.
@@ -178,7 +211,7 @@ impl Merger<'_> {
         }
         let from = self.tree.latch_leaf_behind(&mut mtr, first)?;
         let (merged, next) = self.merge_latched(&mut mtr, pos, from);
-        let is_sparse = [pos, from].map(|pos| pos.underfull(&mtr));
+        let is_sparse = [pos, from].map(|pos| pos.is_sparse(&mtr, merged));
         if merged > 0 {
             self.index.buffer.note_empty(from.slotted(&mtr));
         }

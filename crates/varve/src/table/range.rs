@@ -31,7 +31,7 @@ pub fn records_in_range(
     }
     let index = table.index_at(index)?;
     let own = index.tree.estimate_between(&from, to.as_deref())?;
-    Ok(match index.buffer.tree_in_use() {
+    Ok(match index.buffer.tree_in_use()? {
         None => own,
         // Most of what it has are insertions.
         Some(buffer) => own + buffer.estimate_between(&from, to.as_deref())?,

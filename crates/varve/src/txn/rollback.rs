@@ -331,7 +331,7 @@ fn find<'i>(
     key: &[u8],
     room: usize,
 ) -> Result<(LeafPos, &'i Tree)> {
-    if let Some(buffer) = index.buffer.tree_in_use() {
+    if let Some(buffer) = index.buffer.tree_in_use()? {
         let pos = buffer.latch_leaf_to_undo(mtr, key, room)?;
         if pos.found {
             return Ok((pos, buffer));
@@ -372,6 +372,9 @@ fn remove(
         && core.log.is_sabotaged(Sabotage::EntryLeftByRollback);
     if !forgets {
         mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
+    }
+    if !std::ptr::eq(tree, &index.tree) {
+        index.buffer.note_empty(pos.slotted(&mtr));
     }
     undo.mark_undone(&mut mtr, latch);
     let sparse = pos.underfull(&mtr);

@@ -409,12 +409,13 @@ impl Cursor {
                 (Direction::Forward, ..) => resume.after_slot(&page, wanted.end - 1, direction),
                 (Direction::Backward, ..) => resume.after_slot(&page, wanted.start, direction),
             }
+            let ends_leaf = leaf.ends_leaf(direction == Direction::Forward);
             drop(leaf);
             let is_cut_short = match start {
                 Some(start) => self.add_past(trx, (&start, seek), bound.as_deref(), limit)?,
                 None => false,
             };
-            if left_out == 0 && cut.is_none() && !is_cut_short {
+            if left_out == 0 && cut.is_none() && !is_cut_short && ends_leaf {
                 self.leaf_passed();
             }
         }

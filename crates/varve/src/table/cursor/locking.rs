@@ -16,7 +16,7 @@
 
 use crate::base::{IndexId, Result, StopPoint};
 use crate::btree::Seek;
-use crate::catalog::RowRecord;
+use crate::catalog::{IndexLeaf, RowRecord};
 use crate::lock::Acquired;
 use crate::page::SlottedRef;
 use crate::txn::Transaction;
@@ -93,8 +93,7 @@ impl Cursor {
         let direction = self.search.direction;
         let table = self.table.clone();
         let index = table.index_at(self.index)?;
-        let locks = !self.gaps.are_open();
-        let leaf = index.latch_leaf(&self.resume.key, seek, locks, ONE_BY_ONE)?;
+        let leaf = index.latch_leaf(&self.resume.key, seek, !self.gaps.are_open(), ONE_BY_ONE)?;
         let page = leaf.slotted();
         let candidates = candidates(&leaf, seek.is_forward());
         self.gaps.check_place(index, &leaf, direction)?;
@@ -106,7 +105,7 @@ impl Cursor {
             self.row.key.clear();
             page.push_key(slot, &mut self.row.key);
             // What is below such a key is in another leaf: the scan goes on there, and not by `leave`.
-            let ends_leaf = direction == Direction::Backward && self.row.key == page.low();
+            let ends_leaf = self.is_first_of(&leaf);
             if !self.bounds.contain(&self.row.key, direction) {
                 self.cover_to_end(trx, index.id)?;
                 return Ok(Step::End);
@@ -184,7 +183,8 @@ impl Cursor {
             // Meanwhile others may have put rows before this one.
             return Ok(Step::Again);
         }
-        self.leave(trx, index.id, page)
+        let ends_leaf = leaf.ends_leaf(direction == Direction::Forward);
+        self.leave(trx, index.id, page, ends_leaf)
     }
 
     /// The row `row.key` is gone: a lock that the scan has waited for to get it goes, too.
@@ -229,8 +229,21 @@ impl Cursor {
         self.row.at == Current::Committed
     }
 
+    /// On its way down the search has come to the first key that the leaf can have.
+    fn is_first_of(&self, leaf: &IndexLeaf<'_>) -> bool {
+        self.search.direction == Direction::Backward
+            && self.row.key == leaf.slotted().low()
+            && leaf.ends_leaf(false)
+    }
+
     /// The latched leaf has no more candidates.
-    fn leave(&mut self, trx: &Transaction, index: IndexId, page: SlottedRef<'_>) -> Result<Step> {
+    fn leave(
+        &mut self,
+        trx: &Transaction,
+        index: IndexId,
+        page: SlottedRef<'_>,
+        ends_leaf: bool,
+    ) -> Result<Step> {
         if self.ends_within(page) {
             self.cover_to_end(trx, index)?;
             return Ok(Step::End);
@@ -241,7 +254,10 @@ impl Cursor {
             Direction::Backward => self.gaps.cover_down_to(trx, index, page.low())?,
         }
         self.resume.beyond(&page, direction);
-        Ok(Step::NextLeaf)
+        Ok(match ends_leaf {
+            true => Step::NextLeaf,
+            false => Step::Again,
+        })
     }
 
     /// No key of another leaf can be in bounds.
