@@ -77,6 +77,8 @@ pub struct ChangeBuffer {
     pages_noted: AtomicU64,
     /// Where merging goes on; held by who makes the tree, too.
     pub hand: Mutex<Vec<u8>>,
+    /// The index may get one.
+    may_be: AtomicBool,
     /// Held exclusively by who puts the tree here that was made, shared by who locks gaps under a leaf's
     /// latch and has found none (CB-6): while it is held nothing is waited for.
     making: RwLock<()>,
@@ -233,7 +235,8 @@ impl OpenIndex {
         if let Some(buffer) = buffer {
             return Union::latch(own, buffer, key, seek, most);
         }
-        if !locks {
+        // Relaxed: since the table was opened.
+        if !locks || !self.buffer.may_be.load(Ordering::Relaxed) {
             return Ok(IndexLeaf::Own(own, Beside::Nothing));
         }
         let making = self.buffer.making.read();
@@ -513,6 +516,9 @@ impl OpenTable {
     /// Opens the change buffers that the file has. One that is damaged makes its index useless, and nothing
     /// else.
     pub(super) fn open_change_buffers(&self) {
+        for index in self.secondary.iter().filter(|index| index.may_buffer(self)) {
+            index.buffer.may_be.store(true, Ordering::Relaxed);
+        }
         let trees = match self.loose_trees() {
             Ok(None) => return,
             Ok(Some((_, trees))) => trees,
@@ -543,7 +549,8 @@ impl OpenTable {
         if index.buffer.tree()?.is_none() {
             let id = index.id.change_buffer();
             let root = self.make_loose_tree(id)?;
-            index.buffer.open(self.open_tree(id, root))?;
+            let opened = index.buffer.open(self.open_tree(id, root));
+            opened.inspect_err(|why| index.buffer.set_damage(why.clone()))?;
         }
         drop(making);
         let tree = index.buffer.tree()?;

@@ -544,7 +544,16 @@ fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()
         (walk.going_on)()
     })?;
     note_tree(index, tree, walk);
-    check_buffered(index, (&mut live, &mut sum), walk)?;
+    match check_buffered(index, (&mut live, &mut sum), walk) {
+        Err(e) if !matches!(e, Error::Interrupted) => {
+            let name = &index.name;
+            tell(
+                &mut walk.report,
+                format!("change buffer of index {name}: {e}"),
+            );
+        }
+        done => done?,
+    }
     let report = &mut walk.report;
     let name = &index.name;
     if live != report.rows {

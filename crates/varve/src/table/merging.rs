@@ -85,12 +85,13 @@ pub fn merge_on(
         limit: core.sys.freeze_limit(),
     };
     if leaves > 1 {
-        merger.read_ahead(&hand)?;
+        // What is wrong the merge itself will meet.
+        let _ = merger.read_ahead(&hand, LOOKS * leaves);
     }
-    let mut looks = LOOKS * leaves;
-    let done = loop {
+    let (mut looks, mut failed) = (LOOKS * leaves, None);
+    loop {
         if merged.leaves == leaves || looks == 0 {
-            break Ok(());
+            break;
         }
         looks -= 1;
         let first = match merger.look(&hand) {
@@ -102,9 +103,13 @@ pub fn merge_on(
             Ok(Look::End) => {
                 hand.clear();
                 merged.is_round = true;
-                break merger.note_if_empty();
+                failed = failed.or(merger.note_if_empty().err());
+                break;
             }
-            Err(e) => break Err(e),
+            Err(e) => {
+                failed = Some(e);
+                break;
+            }
         };
         // Whatever comes of it, it goes on behind that.
         *hand = behind(&first);
@@ -114,13 +119,13 @@ pub fn merge_on(
                 merged.entries += entries;
                 *hand = next;
             }
-            Err(e) => break Err(e),
+            Err(e) => failed = failed.or(Some(e)),
         }
-    };
+    }
     index.buffer.note_pages();
     let counters = &core.pool.change_buffers.counters;
     counters.merges.add(merged.leaves as u64);
-    done.map(|()| merged)
+    failed.map_or(Ok(merged), Err)
 }
 
 /// What the hand finds in a leaf of a change buffer.
@@ -173,11 +178,12 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Asks for the leaves of the own tree that come next.
-    fn read_ahead(&self, from: &[u8]) -> Result<()> {
+    /// Asks for the leaves of the own tree that come next, by so many leaves of the change buffer.
+    fn read_ahead(&self, from: &[u8], mut looks: usize) -> Result<()> {
         let mut keys = Vec::new();
         let mut from = from.to_vec();
-        while keys.len() < LOOK_AHEAD {
+        while keys.len() < LOOK_AHEAD && looks > 0 {
+            looks -= 1;
             let leaf = self.tree.latch_leaf_shared(&from, Seek::Ge)?;
             let page = leaf.slotted();
             let slots = (leaf.at..page.n_slots()).take(LOOK_AHEAD - keys.len());
@@ -216,11 +222,11 @@ impl Merger<'_> {
             self.index.buffer.note_empty(from.slotted(&mtr));
         }
         mtr.commit();
-        if is_sparse[0] {
-            own.maybe_merge(first)?;
-        }
-        if is_sparse[1] {
-            self.tree.maybe_merge(first)?;
+        for (tree, is_sparse) in [own, self.tree].into_iter().zip(is_sparse) {
+            if is_sparse {
+                // An optimisation: if it fails, the tree is as correct as before.
+                let _ = tree.maybe_merge(first);
+            }
         }
         Ok((merged, next))
     }
