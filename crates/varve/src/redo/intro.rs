@@ -166,8 +166,8 @@ mod tests {
             (0, b'X', "damaged"),
             (
                 8,
-                14,
-                "format version 14, this program reads versions 4 to 14; it was made by a newer",
+                15,
+                "format version 15, this program reads versions 4 to 14; it was made by a newer",
             ),
             (
                 8,
