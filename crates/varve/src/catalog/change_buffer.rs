@@ -438,12 +438,12 @@ impl<'a> Union<'a> {
             let side = if is_buffered { &mut right } else { &mut left };
             let slot = side.next(forward).expect("it was compared");
             if chosen.len() >= most || bytes > MOST_IMAGE_BYTES {
-                let mut key = side.key.clone();
-                if !forward {
-                    // The smallest one behind it.
-                    key.push(0);
-                }
-                cut = Some(key);
+                cut = Some(match forward {
+                    true => side.key.clone(),
+                    // The last one that was chosen begins the page. Something behind `side.key` would not do:
+                    // versions in the history store stand behind the keys that they are of.
+                    false => last_key(&chosen, o, b),
+                });
                 break;
             }
             // CB-1
@@ -475,6 +475,14 @@ impl<'a> Union<'a> {
             at,
             exact,
         })))
+    }
+}
+
+fn last_key(chosen: &[(bool, usize)], own: SlottedRef<'_>, buffer: SlottedRef<'_>) -> Vec<u8> {
+    match chosen.last() {
+        Some((true, slot)) => buffer.key(*slot),
+        Some((false, slot)) => own.key(*slot),
+        None => Vec::new(),
     }
 }
 
