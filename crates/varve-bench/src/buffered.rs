@@ -57,7 +57,7 @@ const TOGETHER: u64 = 10;
 const VALUES: u64 = 1 << 30;
 
 /// What is measured, and its decimals.
-const WHAT: [(&str, usize); 12] = [
+const WHAT: [(&str, usize); 13] = [
     ("rows inserted a second", 0),
     ("KiB read for each", 2),
     ("KiB written for each", 2),
@@ -68,10 +68,13 @@ const WHAT: [(&str, usize); 12] = [
     ("KiB written for each deletion", 2),
     ("seconds until they are purged", 1),
     ("points by an index a second, after that", 0),
+    ("pages of change buffers then", 0),
     ("seconds until all is merged", 1),
     ("points by an index a second, at rest", 0),
 ];
 type Figures = [f64; WHAT.len()];
+/// Until purge has caught up.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 pub fn run(workspace: &Workspace, args: &BufferedArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "buffered", &args.common)?;
@@ -130,61 +133,74 @@ fn measure(
          CHARACTER SET latin1",
         database.engine.name()
     ))?;
-    let mut found = Figures::default();
+    let engine = database.engine;
+    let table = format!("{}.t", database.database);
+    let of_clients =
+        |seconds, transaction| of_clients(server, database, args, seconds, transaction);
     let next = Arc::new(AtomicU64::new(1));
     let inserted = {
-        let (indexes, next) = (args.indexes, next.clone());
-        let name = format!("{}.t", database.database);
-        let load = Load::start(
-            &database.socket,
-            args.threads,
-            u64::MAX,
-            move |client, rng| {
+        let (indexes, name, next) = (args.indexes, table.clone(), next.clone());
+        of_clients(
+            args.inserts,
+            Box::new(move |rng| {
                 // Relaxed: each number is handed out once.
                 let first = next.fetch_add(TOGETHER, Ordering::Relaxed);
-                client.query(&insert(&name, indexes, first, rng)).map(drop)
-            },
-        )?;
-        of_load(server, load, args.inserts)?
+                insert(&name, indexes, first, rng)
+            }),
+        )?
     };
-    found[..3].copy_from_slice(&inserted.of_rows(TOGETHER));
-    found[3] = server.bytes_of(database)? as f64 / f64::from(1 << 20);
+    let size = server.bytes_of(database)? as f64 / f64::from(1 << 20);
     let rows = next.load(Ordering::Relaxed);
-    found[4] = points(server, database, (args, rows))?;
+    // One or two rows are found.
+    let points = || -> Result<f64> {
+        let (name, span) = (table.clone(), VALUES / rows);
+        let found = of_clients(
+            args.time,
+            Box::new(move |rng| {
+                let k = rng.u64(0..VALUES);
+                format!("SELECT id FROM {name} WHERE k0 BETWEEN {k} AND {k} + {span}")
+            }),
+        )?;
+        Ok(found.of_rows(1)[0])
+    };
+    let at_once = points()?;
     let deleted = {
-        let name = format!("{}.t", database.database);
-        let load = Load::start(
-            &database.socket,
-            args.threads,
-            u64::MAX,
-            move |client, rng| {
+        let name = table.clone();
+        of_clients(
+            args.time,
+            Box::new(move |rng| {
                 let id = rng.u64(1..rows);
                 let last = id + TOGETHER - 1;
-                let sql = format!("DELETE FROM {name} WHERE id BETWEEN {id} AND {last}");
-                client.query(&sql).map(drop)
-            },
-        )?;
-        of_load(server, load, args.time)?
+                format!("DELETE FROM {name} WHERE id BETWEEN {id} AND {last}")
+            }),
+        )?
     };
-    found[5..8].copy_from_slice(&deleted.of_rows(TOGETHER));
     let begun = Instant::now();
-    load::wait_for_history(
-        &mut client,
-        database.engine,
-        load::CAUGHT_UP,
-        Duration::from_secs(1800),
-    )?;
-    found[8] = begun.elapsed().as_secs_f64();
-    found[9] = points(server, database, (args, rows))?;
-    found[10] = wait_for_merges(&mut client, database.engine)?;
-    found[11] = points(server, database, (args, rows))?;
-    load::set(
-        &mut client,
-        database.engine,
-        "change_buffering",
-        format!("'{}'", args.buffering),
-    )?;
-    Ok(found)
+    load::wait_for_history(&mut client, engine, load::CAUGHT_UP, PATIENCE)?;
+    let purged = begun.elapsed().as_secs_f64();
+    let after_that = points()?;
+    let pages = load::status(&mut client, &[&load::status_name(engine, "ibuf_size")])?[0];
+    let merged = wait_for_merges(&mut client, engine)?;
+    let at_rest = points()?;
+    let buffering = format!("'{}'", args.buffering);
+    load::set(&mut client, engine, "change_buffering", buffering)?;
+    let [inserts, inserts_read, inserts_written] = inserted.of_rows(TOGETHER);
+    let [deletes, deletes_read, deletes_written] = deleted.of_rows(TOGETHER);
+    Ok([
+        inserts,
+        inserts_read,
+        inserts_written,
+        size,
+        at_once,
+        deletes,
+        deletes_read,
+        deletes_written,
+        purged,
+        after_that,
+        pages as f64,
+        merged,
+        at_rest,
+    ])
 }
 
 fn insert(table: &str, indexes: u32, first: u64, rng: &mut Rng) -> String {
@@ -219,7 +235,22 @@ impl Done {
     }
 }
 
-fn of_load(server: &BenchServer<'_>, load: Load, seconds: u64) -> Result<Done> {
+/// Makes the statements that clients repeat.
+type Statements = Box<dyn Fn(&mut Rng) -> String + Send + Sync>;
+
+fn of_clients(
+    server: &BenchServer<'_>,
+    database: &Sysbench<'_>,
+    args: &BufferedArgs,
+    seconds: u64,
+    statement: Statements,
+) -> Result<Done> {
+    let load = Load::start(
+        &database.socket,
+        args.threads,
+        u64::MAX,
+        move |client, rng| client.query(&statement(rng)).map(drop),
+    )?;
     let (before, done) = (Transferred::of(server.pid())?, load.done());
     let begun = Instant::now();
     thread::sleep(Duration::from_secs(seconds));
@@ -248,27 +279,4 @@ fn wait_for_merges(client: &mut Client, engine: Engine) -> Result<f64> {
         thread::sleep(load::WINDOW);
     }
     Ok((last - begun).as_secs_f64())
-}
-
-/// How often in a second one or two of so many rows are found by the first index.
-fn points(
-    server: &BenchServer<'_>,
-    database: &Sysbench<'_>,
-    (args, rows): (&BufferedArgs, u64),
-) -> Result<f64> {
-    let name = format!("{}.t", database.database);
-    // A row or two.
-    let span = VALUES / rows;
-    let load = Load::start(
-        &database.socket,
-        args.threads,
-        u64::MAX,
-        move |client: &mut Client, rng| {
-            let k = rng.u64(0..VALUES);
-            let sql = format!("SELECT id FROM {name} WHERE k0 BETWEEN {k} AND {k} + {span}");
-            client.query(&sql).map(drop)
-        },
-    )?;
-    let done = of_load(server, load, args.time)?;
-    Ok(done.of_rows(1)[0])
 }

@@ -42,6 +42,17 @@ fn open(dir: &tempfile::TempDir, options: Options) -> (Database, Table) {
     (db, table)
 }
 
+/// The same with rows 0 to 299, `k` the same, whose entries are merged.
+fn open_with_300(dir: &tempfile::TempDir) -> (Database, Table) {
+    let (db, table) = open(dir, small::options());
+    let mut trx = begin(&db);
+    (0..300).for_each(|id| insert(&mut trx, &table, id, id));
+    trx.commit().unwrap();
+    merge_all(&db);
+    assert_eq!(entries(&db), (300, 0));
+    (db, table)
+}
+
 fn begin(db: &Database) -> Transaction {
     db.begin(Isolation::RepeatableRead)
 }
@@ -192,13 +203,7 @@ fn readers_see_both_trees() {
 #[test]
 fn what_is_buffered_is_taken_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(&dir, small::options());
-    let mut trx = begin(&db);
-    (0..300).for_each(|id| insert(&mut trx, &table, id, id));
-    trx.commit().unwrap();
-    merge_all(&db);
-    assert_eq!(entries(&db), (300, 0));
-
+    let (db, table) = open_with_300(&dir);
     let mut reader = begin(&db);
     let before = scan(&mut reader, &table, LockMode::None, false);
     let mut trx = begin(&db);
@@ -226,11 +231,7 @@ fn what_is_buffered_is_taken_back() {
 #[test]
 fn what_was_deleted_is_purged_in_the_change_buffer() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(&dir, small::options());
-    let mut trx = begin(&db);
-    (0..300).for_each(|id| insert(&mut trx, &table, id, id));
-    trx.commit().unwrap();
-    merge_all(&db);
+    let (db, table) = open_with_300(&dir);
     let mut reader = begin(&db);
     let before = scan(&mut reader, &table, LockMode::None, false);
     let mut trx = begin(&db);

@@ -9,10 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The least limit, and the directory of the group that has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryLimit {
-    pub bytes: u64,
-    pub group: PathBuf,
+    bytes: u64,
+    group: PathBuf,
 }
 
 /// Version 1 says that there is no limit by the greatest number of pages.
@@ -20,11 +19,24 @@ const NO_LIMIT: u64 = 1 << 62;
 
 impl MemoryLimit {
     /// Of this process; `None`: there is none, or the system does not say.
-    pub fn of_process() -> Option<MemoryLimit> {
+    fn of_process() -> Option<MemoryLimit> {
         MemoryLimit::below(Path::new("/"))
     }
 
-    /// The same of a system with this root directory.
+    /// What to say of something with this name that is to take so many bytes, if that is more than the
+    /// process may have.
+    pub fn exceeded_by(what: &str, bytes: u64) -> Option<String> {
+        let MemoryLimit { bytes: most, group } = MemoryLimit::of_process()?;
+        let group = group.display();
+        let says = || {
+            format!(
+                "{what} {bytes} is above {most}, the memory limit of the process's control group {group}"
+            )
+        };
+        (bytes > most).then(says)
+    }
+
+    /// Of a process of the system with this root directory.
     fn below(root: &Path) -> Option<MemoryLimit> {
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
         let of_line = |line: &str| {

@@ -88,11 +88,6 @@ impl LeafHint {
         }
     }
 
-    /// The page was not in the pool. Of a tree that is a single leaf it may have been.
-    pub fn is_unread(self) -> bool {
-        self.frame == FrameHint::NONE
-    }
-
     /// For keys that go into the same leaf.
     pub(super) fn of(mtr: &Mtr<'_>, leaf: PageHandle) -> LeafHint {
         LeafHint {
@@ -351,19 +346,20 @@ impl Tree {
         self.latch_leaf_for(mtr, key, Room::ToGrow(room), Making::NORMAL, None)
     }
 
-    /// The same in a leaf whose records may be made shorter.
+    /// The same in a leaf whose records may be made shorter. Looks at the leaf of the hint first.
     pub fn latch_shortened_leaf(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
+        hint: Option<LeafHint>,
         by: &dyn Shorten,
     ) -> Result<LeafPos> {
         let making = Making {
             purpose: AllocPurpose::Normal,
             by: Some(by),
         };
-        self.latch_leaf_for(mtr, key, Room::ToGrow(room), making, None)
+        self.latch_leaf_for(mtr, key, Room::ToGrow(room), making, hint)
     }
 
     /// Like [`Tree::latch_leaf_exclusive`], for an insert that takes `room` bytes (`page::record_cost`). If
@@ -397,9 +393,9 @@ impl Tree {
         })
     }
 
-    /// The tree was a single leaf when the hint was made.
-    pub fn is_root(&self, hint: LeafHint) -> bool {
-        hint.no == self.root
+    /// The leaf was not in the pool when the hint was made. Of the root nobody looks: it is taken to be.
+    pub fn is_unread(&self, hint: LeafHint) -> bool {
+        hint.frame == FrameHint::NONE && hint.no != self.root
     }
 
     /// Like [`Tree::expect_leaf`], if the images on the way are there: it waits for nothing, so the caller

@@ -113,7 +113,7 @@ use crate::base::{IndexId, NO_PAGE, PageId, PageNo, Result};
 use crate::buffer::BufferPool;
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{
-    PageHint, PageOp, PageType, VERSION_BYTES, VERSION_KEY_BYTES, max_key, max_record,
+    PageHint, PageOp, PageType, SlottedRef, VERSION_BYTES, VERSION_KEY_BYTES, max_key, max_record,
 };
 use crate::space::Space;
 
@@ -234,6 +234,12 @@ impl Tree {
         1 + splits.saturating_sub(merges)
     }
 
+    /// It has no record, nor pages from which purge and rollback have removed them.
+    pub fn is_empty(&self) -> Result<bool> {
+        let leaf = self.latch_leaf_shared(&[], Seek::Ge)?;
+        Ok(is_empty_tree(leaf.slotted()))
+    }
+
     pub fn pool(&self) -> &BufferPool {
         &self.env.pool
     }
@@ -245,6 +251,11 @@ impl Tree {
     pub fn page_size(&self) -> usize {
         self.env.pool.page_size()
     }
+}
+
+/// The leaf is all of its tree, and empty.
+pub fn is_empty_tree(leaf: SlottedRef<'_>) -> bool {
+    leaf.n_slots() == 0 && leaf.low().is_empty() && leaf.high().is_none()
 }
 
 /// What allocation pages note as an extent's owner.

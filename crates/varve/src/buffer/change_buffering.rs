@@ -3,11 +3,18 @@
 //! A change buffer takes memory of the pool from other pages, so it is here that it has its limit. What it is
 //! and how it works is said in `catalog/change_buffer.rs`.
 //!
-//! All of it is Relaxed: settings and counts, by which nothing else is ordered.
+//! Those that hold something are on a list, so that who merges looks at no table that has nothing to merge.
+//! Its mutex is taken under page latches, and nothing under it.
+//!
+//! All atomics are Relaxed: settings and counts, by which nothing else is ordered.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::base::{Counter, Error, Result};
+use parking_lot::Mutex;
+
+use crate::base::{Counter, Error, IndexId, Result, TableId};
 
 /// Which changes of entries go into change buffers while their leaf is not in the pool. The names are
 /// InnoDB's; a deletion's purge goes the way of its delete mark.
@@ -30,7 +37,7 @@ pub enum ChangeBuffering {
 
 impl ChangeBuffering {
     /// By their numbers.
-    pub const ALL: [ChangeBuffering; 6] = [
+    const BY_NUMBER: [ChangeBuffering; 6] = [
         ChangeBuffering::None,
         ChangeBuffering::Inserts,
         ChangeBuffering::Deletes,
@@ -40,7 +47,7 @@ impl ChangeBuffering {
     ];
 
     pub fn from_number(n: u8) -> Option<ChangeBuffering> {
-        ChangeBuffering::ALL.get(usize::from(n)).copied()
+        ChangeBuffering::BY_NUMBER.get(usize::from(n)).copied()
     }
 
     fn takes_inserts(self) -> bool {
@@ -104,8 +111,26 @@ pub struct ChangeBufferCounters {
     /// Leaves into which entries were merged, and these.
     pub merges: Counter,
     pub merged_inserts: Counter,
-    pub merged_delete_marks: Counter,
     pub merged_deletes: Counter,
+}
+
+/// What one change buffer has.
+#[derive(Debug)]
+pub struct BufferSize {
+    pub table: TableId,
+    pub index: IndexId,
+    /// Pages when somebody looked last.
+    pages: AtomicU64,
+}
+
+impl BufferSize {
+    pub fn new(table: TableId, index: IndexId) -> BufferSize {
+        BufferSize {
+            table,
+            index,
+            pages: AtomicU64::new(0),
+        }
+    }
 }
 
 /// See the introduction.
@@ -114,21 +139,13 @@ pub struct AllChangeBuffers {
     buffering: AtomicU8,
     max_size_pct: AtomicU32,
     /// Leaves count as if they were not in the pool: for tests.
-    always: AtomicU8,
+    always: AtomicBool,
     pages: AtomicU64,
+    in_use: Mutex<HashMap<IndexId, Arc<BufferSize>>>,
     pub counters: ChangeBufferCounters,
 }
 
 impl AllChangeBuffers {
-    #[cfg(test)]
-    fn options(&self) -> ChangeBufferOptions {
-        let number = self.buffering.load(Relaxed);
-        ChangeBufferOptions {
-            buffering: ChangeBuffering::from_number(number).expect("it was set"),
-            max_size_pct: self.max_size_pct.load(Relaxed),
-        }
-    }
-
     pub fn set_options(&self, options: ChangeBufferOptions) {
         self.buffering.store(options.buffering as u8, Relaxed);
         self.max_size_pct.store(options.max_size_pct, Relaxed);
@@ -137,11 +154,11 @@ impl AllChangeBuffers {
     /// Changes go into change buffers wherever their leaf is.
     #[cfg(feature = "internals")]
     pub fn set_always(&self, always: bool) {
-        self.always.store(u8::from(always), Relaxed);
+        self.always.store(always, Relaxed);
     }
 
     pub fn is_always(&self) -> bool {
-        self.always.load(Relaxed) != 0
+        self.always.load(Relaxed)
     }
 
     /// Some changes are buffered.
@@ -167,14 +184,47 @@ impl AllChangeBuffers {
         self.pages.load(Relaxed)
     }
 
-    /// One has so many now, and had `before`.
-    pub fn change_pages(&self, before: u64, now: u64) {
-        self.pages.fetch_add(now.wrapping_sub(before), Relaxed);
+    /// One has so many now.
+    pub fn note_pages(&self, of: &BufferSize, now: u64) {
+        if of.pages.load(Relaxed) != now {
+            let before = of.pages.swap(now, Relaxed);
+            self.pages.fetch_add(now.wrapping_sub(before), Relaxed);
+        }
     }
 
     /// How many pages they may have, in a pool of so many frames.
     pub fn most_pages(&self, frames: usize) -> u64 {
         frames as u64 * u64::from(self.max_size_pct.load(Relaxed)) / 100
+    }
+
+    /// They have more than three quarters of that.
+    pub fn are_nearly_full(&self, frames: usize) -> bool {
+        self.pages() * 4 > self.most_pages(frames) * 3
+    }
+
+    /// One holds something from now on.
+    pub fn list(&self, size: &Arc<BufferSize>) {
+        self.in_use.lock().insert(size.index, size.clone());
+    }
+
+    /// One holds nothing any more, or is closed.
+    pub fn strike_off(&self, size: &Arc<BufferSize>) {
+        let mut in_use = self.in_use.lock();
+        // It may have been opened anew under another handle.
+        if in_use
+            .get(&size.index)
+            .is_some_and(|now| Arc::ptr_eq(now, size))
+        {
+            in_use.remove(&size.index);
+        }
+    }
+
+    /// The one with the most pages of those that hold something.
+    pub fn largest(&self, is_meant: impl Fn(IndexId) -> bool) -> Option<(TableId, IndexId)> {
+        let in_use = self.in_use.lock();
+        let meant = in_use.values().filter(|size| is_meant(size.index));
+        let largest = meant.max_by_key(|size| size.pages.load(Relaxed))?;
+        Some((largest.table, largest.index))
     }
 }
 
@@ -200,7 +250,6 @@ mod tests {
                 max_size_pct: 25,
             };
             all.set_options(options);
-            assert_eq!(all.options(), options);
             let takes = (
                 all.takes(EntryChange::Insert),
                 all.takes(EntryChange::Delete),
@@ -208,8 +257,27 @@ mod tests {
             assert_eq!(takes, (inserts, deletes), "{buffering:?}");
         }
         assert_eq!(all.most_pages(1000), 250);
-        all.change_pages(0, 7);
-        all.change_pages(7, 3);
-        assert_eq!(all.pages(), 3);
+    }
+
+    #[test]
+    fn the_largest_of_those_in_use_comes_first() {
+        let all = AllChangeBuffers::default();
+        all.set_options(ChangeBufferOptions::default());
+        let sizes = [5, 6].map(|n| Arc::new(BufferSize::new(TableId(n), IndexId(n))));
+        assert_eq!(all.largest(|_| true), None);
+        for (size, pages) in sizes.iter().zip([7, 3]) {
+            all.list(size);
+            all.note_pages(size, pages);
+        }
+        assert_eq!(all.pages(), 10);
+        assert!(all.are_nearly_full(53) && !all.are_nearly_full(54));
+        assert_eq!(all.largest(|_| true), Some((TableId(5), IndexId(5))));
+        assert_eq!(all.largest(|n| n.0 > 5), Some((TableId(6), IndexId(6))));
+        // Another handle's.
+        all.strike_off(&Arc::new(BufferSize::new(TableId(5), IndexId(5))));
+        all.note_pages(&sizes[0], 1);
+        assert_eq!(all.largest(|_| true), Some((TableId(6), IndexId(6))));
+        sizes.iter().for_each(|size| all.strike_off(size));
+        assert_eq!((all.largest(|_| true), all.pages()), (None, 4));
     }
 }

@@ -86,7 +86,9 @@ use std::time::Instant;
 
 use crossbeam_epoch::{Guard, Owned, Shared};
 
-pub use change_buffering::{AllChangeBuffers, ChangeBufferOptions, ChangeBuffering, EntryChange};
+pub use change_buffering::{
+    AllChangeBuffers, BufferSize, ChangeBufferOptions, ChangeBuffering, EntryChange,
+};
 pub use clean::DirtyPage;
 pub use contents::{PageContent, PooledPage};
 pub use guard::{ExclusivePage, Pin, SharedPage};

@@ -18,9 +18,8 @@
 //! - **CB-1** The index has an entry if and only if its change buffer has it, or the index's own tree has it
 //!   and the change buffer nothing with its key. A reader sees both under latches of both leaves, or knows
 //!   that the change buffer is empty while it has the own tree's leaf latched.
-//! - **CB-2** Only who holds the row's exclusive lock puts a key into a change buffer that it does not have,
-//!   and only if it is not in use by the same key there. So who holds that lock and does not find the key
-//!   there finds it nowhere but in the own tree, and may change it there.
+//! - **CB-2** Only who holds the row's exclusive lock puts a key into a change buffer that does not have it.
+//!   So who holds that lock and does not find the key there may change it in the own tree.
 //! - **CB-3** An entry is put into a change buffer without a look at what the own tree has. If it is live it
 //!   is `REVIVED`: there may have been a delete-marked one. If it is delete-marked (`EntryMarkUnread`) the
 //!   own tree has a live one. Taking it back removes it, and what the own tree has counts again.
@@ -35,63 +34,70 @@
 //!   has both latched; who inserts has the one latched exclusively that it changes (GAP-1).
 //!
 //! The tree is made when it is first needed, stays until its index goes, and is on the file's list of trees
-//! (LOOSE-1).
+//! (LOOSE-1). One that can't be opened makes its index useless, and nothing else.
 //!
 //! Not buffered: unique indexes, whose check has to look; temporary tables and the system's; pages of 64 KiB,
 //! because what two leaves have together has to fit one.
 
 use std::cmp::Ordering as Order;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::base::{Error, NO_PAGE, PageId, Result, TrxId};
-use crate::btree::{LeafHint, Seek, SharedLeaf, Tree};
-use crate::buffer::EntryChange;
-use crate::page::{BulkRecsBuilder, PageOp, PageType, SlottedRef};
+use crate::base::{NO_PAGE, PageId, Result, SYSTEM_SPACE, TrxId};
+use crate::btree::{LeafHint, Seek, SharedLeaf, Tree, is_empty_tree};
+use crate::buffer::{AllChangeBuffers, BufferSize, EntryChange};
+use crate::page::{BulkRecsBuilder, OFF_USER, PageOp, PageType, SlottedRef};
 
-use super::{DELETED, OpenIndex, OpenTable, entry_state};
+use super::{DELETED, IndexDef, LooseTree, OpenIndex, OpenTable, TableDef, entry_state};
 
 /// Pages above this have no change buffer.
 const MOST_PAGE_BYTES: usize = 32 << 10;
 /// An image gets no more records when it has so many bytes of them: with the next one, which is shorter than
 /// a page, it is still one that slots can address.
 const MOST_IMAGE_BYTES: usize = 28 << 10;
-/// Of an image, at least what lies before the first slot.
-const IMAGE_HEAD_BYTES: usize = 128;
+
+/// Whether this index of a table may have a change buffer.
+pub(super) fn may_buffer(def: &TableDef, index: &IndexDef, page_size: usize) -> bool {
+    let is_of_user = !def.id.is_temporary() && def.space != SYSTEM_SPACE;
+    let is_secondary = index.id != def.primary.id;
+    is_of_user && is_secondary && !index.unique && page_size <= MOST_PAGE_BYTES
+}
+
+/// The tree, once there is one.
+struct Opened {
+    tree: Tree,
+    /// Pages when nothing had been split or merged. Relaxed, as all about its size.
+    pages_at_first: AtomicI64,
+    size: Arc<BufferSize>,
+}
 
 /// The entries of an index that are not in its own tree yet, if any ever were.
 #[derive(Default)]
 pub struct ChangeBuffer {
-    tree: OnceLock<Tree>,
-    /// It may hold something. Set under the exclusive latch of a leaf that gets an entry, and taken back
-    /// under that of the root, when it is an empty leaf. Release and Acquire: who may know of an entry (its
-    /// transaction has committed, its lock was given) sees it set, and who sees it not set while holding the
-    /// latch of a leaf of the own tree finds there what was merged into it.
+    /// An error: there is one, and it can't be opened.
+    opened: OnceLock<Result<Opened>>,
+    /// It may hold something, or is damaged. Set under the exclusive latch of a leaf that gets an entry, and
+    /// taken back under that of the root, when it is an empty leaf. Release and Acquire: who may know of an
+    /// entry (its transaction has committed, its lock was given) sees it set, and who sees it not set while
+    /// holding the latch of a leaf of the own tree finds there what was merged into it.
     in_use: AtomicBool,
-    /// Pages when nothing had been split or merged.
-    pages_at_first: AtomicI64,
-    /// Pages when somebody looked last.
-    pages_noted: AtomicU64,
     /// Where merging goes on; held by who makes the tree, too.
     pub hand: Mutex<Vec<u8>>,
-    /// The index may get one.
-    may_be: AtomicBool,
     /// Held exclusively by who puts the tree here that was made, shared by who locks gaps under a leaf's
     /// latch and has found none (CB-6): while it is held nothing is waited for.
     making: RwLock<()>,
-    /// Why the tree that there is can't be opened. It counts as in use.
-    damage: OnceLock<Error>,
 }
 
 impl ChangeBuffer {
     /// The tree, if there is one. An error: there is, and it can't be used.
     pub fn tree(&self) -> Result<Option<&Tree>> {
-        match (self.tree.get(), self.damage.get()) {
-            (None, Some(why)) => Err(why.clone()),
-            (tree, _) => Ok(tree),
+        match self.opened.get() {
+            None => Ok(None),
+            Some(Ok(opened)) => Ok(Some(&opened.tree)),
+            Some(Err(why)) => Err(why.clone()),
         }
     }
 
@@ -104,79 +110,89 @@ impl ChangeBuffer {
         }
     }
 
+    fn opened(&self) -> Option<&Opened> {
+        self.opened.get()?.as_ref().ok()
+    }
+
     /// A leaf of the tree, latched exclusively, gets an entry.
     pub fn note_use(&self) {
-        if !self.in_use.load(Ordering::Relaxed) {
+        if !self.in_use.load(Ordering::Relaxed)
+            && let Some(opened) = self.opened()
+        {
             self.in_use.store(true, Ordering::Release);
+            opened.all().list(&opened.size);
         }
     }
 
     /// If this leaf, which is latched exclusively, is all of the tree and empty, it is not in use.
     pub fn note_empty(&self, leaf: SlottedRef<'_>) {
-        if leaf.n_slots() == 0 && leaf.low().is_empty() && leaf.high().is_none() {
+        if is_empty_tree(leaf)
+            && let Some(opened) = self.opened()
+        {
             self.in_use.store(false, Ordering::Release);
-            let (splits, merges) = self.splits_and_merges();
-            let at_first = 1 + merges - splits;
-            self.pages_at_first.store(at_first, Ordering::Relaxed);
+            opened.all().strike_off(&opened.size);
+            let at_first = 1 - opened.more_pages();
+            opened.pages_at_first.store(at_first, Ordering::Relaxed);
         }
-    }
-
-    /// How many pages it has; but for levels that have come or gone since it was empty.
-    pub fn pages(&self) -> u64 {
-        if self.tree.get().is_none() {
-            return 0;
-        }
-        let (splits, merges) = self.splits_and_merges();
-        let pages = self.pages_at_first.load(Ordering::Relaxed) + splits - merges;
-        pages.max(1) as u64
-    }
-
-    fn splits_and_merges(&self) -> (i64, i64) {
-        let counters = self.tree.get().map(|tree| &tree.counters);
-        counters.map_or((0, 0), |counters| {
-            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as i64;
-            (count(&counters.splits), count(&counters.merges))
-        })
     }
 
     /// Counts its pages among those of all.
     pub fn note_pages(&self) {
-        let (Some(tree), now) = (self.tree.get(), self.pages()) else {
-            return;
-        };
-        if self.pages_noted.load(Ordering::Relaxed) != now {
-            let before = self.pages_noted.swap(now, Ordering::Relaxed);
-            tree.pool().change_buffers.change_pages(before, now);
+        if let Some(opened) = self.opened() {
+            opened.all().note_pages(&opened.size, opened.pages());
         }
     }
 
-    /// The tree can't be opened.
-    fn set_damage(&self, why: Error) {
-        let _ = self.damage.set(why);
-        self.in_use.store(true, Ordering::Release);
-    }
-
-    fn open(&self, tree: Tree) -> Result<()> {
+    /// The tree is this one, of the index with that id. Nobody else opens it.
+    fn open(&self, tree: Tree, size: BufferSize) -> Result<()> {
         let pages = 1 + tree.pages_below_root()?.len() as i64;
-        let root = tree.latch_leaf_shared(&[], Seek::Ge)?;
-        let is_empty = root.slotted().n_slots() == 0 && root.slotted().high().is_none();
-        drop(root);
-        self.pages_at_first.store(pages, Ordering::Relaxed);
-        self.in_use.store(!is_empty, Ordering::Release);
-        let making = self.making.write();
-        let _ = self.tree.set(tree);
-        drop(making);
+        let is_empty = tree.is_empty()?;
+        let opened = Opened {
+            tree,
+            pages_at_first: AtomicI64::new(pages),
+            size: Arc::new(size),
+        };
+        self.put(Ok(opened));
+        if !is_empty {
+            self.note_use();
+        }
         self.note_pages();
         Ok(())
     }
+
+    fn put(&self, opened: Result<Opened>) {
+        let is_damaged = opened.is_err();
+        let making = self.making.write();
+        let _ = self.opened.set(opened);
+        drop(making);
+        if is_damaged {
+            self.in_use.store(true, Ordering::Release);
+        }
+    }
 }
 
-impl Drop for ChangeBuffer {
+impl Opened {
+    fn all(&self) -> &AllChangeBuffers {
+        &self.tree.pool().change_buffers
+    }
+
+    /// Pages that came with splits, without those that went with merges.
+    fn more_pages(&self) -> i64 {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as i64;
+        count(&self.tree.counters.splits) - count(&self.tree.counters.merges)
+    }
+
+    /// How many pages it has; but for levels that have come or gone since it was empty.
+    fn pages(&self) -> u64 {
+        let pages = self.pages_at_first.load(Ordering::Relaxed) + self.more_pages();
+        pages.max(1) as u64
+    }
+}
+
+impl Drop for Opened {
     fn drop(&mut self) {
-        if let Some(tree) = self.tree.get() {
-            let noted = self.pages_noted.load(Ordering::Relaxed);
-            tree.pool().change_buffers.change_pages(noted, 0);
-        }
+        self.all().strike_off(&self.size);
+        self.all().note_pages(&self.size, 0);
     }
 }
 
@@ -189,26 +205,24 @@ pub enum Destination {
 }
 
 impl OpenIndex {
-    /// Whether the index may have a change buffer.
-    fn may_buffer(&self, table: &OpenTable) -> bool {
-        !self.unique && table.has_own_file() && self.tree.page_size() <= MOST_PAGE_BYTES
-    }
-
-    /// Where a change of the entry with this key goes, by the settings and by where its leaf is. The caller
-    /// holds no latch.
+    /// Where a change of the entry with this key goes, by the settings and by where its leaf is: where the
+    /// hint says, if somebody has looked. The caller holds no latch.
     #[inline]
     pub fn destination(
         &self,
-        table: &OpenTable,
         key: &[u8],
         change: EntryChange,
+        hint: Option<LeafHint>,
     ) -> Result<Destination> {
         let all = &self.tree.pool().change_buffers;
-        if !all.takes(change) || !self.may_buffer(table) {
-            return Ok(Destination::Own(None));
+        if !self.may_buffer || !all.takes(change) {
+            return Ok(Destination::Own(hint));
         }
-        let hint = self.tree.expect_leaf(key)?;
-        let is_unread = hint.is_some_and(|hint| hint.is_unread() && !self.tree.is_root(hint));
+        let hint = match hint {
+            None => self.tree.expect_leaf(key)?,
+            hint => hint,
+        };
+        let is_unread = hint.is_some_and(|hint| self.tree.is_unread(hint));
         Ok(match is_unread || all.is_always() {
             true => Destination::Buffer,
             false => Destination::Own(hint),
@@ -216,39 +230,37 @@ impl OpenIndex {
     }
 
     /// The leaf with the first candidates of a search among the index's entries, and what its change buffer
-    /// has there. `locks`: gaps are going to be locked under the latches (CB-6). At most about `most`
-    /// candidates are looked at if there are two trees; there is more in the next leaf then.
+    /// has there. At most about `most` candidates are looked at if there are two trees; there is more in the
+    /// next leaf then.
     #[inline]
-    pub fn latch_leaf(
-        &self,
-        key: &[u8],
-        seek: Seek,
-        locks: bool,
-        most: usize,
-    ) -> Result<IndexLeaf<'_>> {
+    pub fn latch_leaf(&self, key: &[u8], seek: Seek, most: usize) -> Result<IndexLeaf<'_>> {
         let own = self.tree.latch_leaf_shared(key, seek)?;
         // CB-1: looked at under the latch.
-        let buffer = match locks {
-            true => self.buffer.tree()?,
-            false => self.buffer.tree_in_use()?,
-        };
-        if let Some(buffer) = buffer {
-            return Union::latch(own, buffer, key, seek, most);
+        match self.buffer.tree_in_use()? {
+            None => Ok(IndexLeaf::own(own)),
+            Some(buffer) => Union::latch(own, buffer, key, seek, most),
         }
-        // Relaxed: since the table was opened.
-        if !locks || !self.buffer.may_be.load(Ordering::Relaxed) {
-            return Ok(IndexLeaf::Own(own, Beside::Nothing));
+    }
+
+    /// The same for a search that locks gaps under the latches (CB-6).
+    pub fn latch_leaf_to_lock(&self, key: &[u8], seek: Seek, most: usize) -> Result<IndexLeaf<'_>> {
+        let own = self.tree.latch_leaf_shared(key, seek)?;
+        if !self.may_buffer {
+            return Ok(IndexLeaf::own(own));
+        }
+        if let Some(buffer) = self.buffer.tree()? {
+            return Union::latch(own, buffer, key, seek, most);
         }
         let making = self.buffer.making.read();
         match self.buffer.tree()? {
-            None => Ok(IndexLeaf::Own(own, Beside::NoTree(making))),
+            None => Ok(IndexLeaf::own_beside(own, Beside::no_tree(making))),
             Some(buffer) => Union::latch(own, buffer, key, seek, most),
         }
     }
 
     /// Copies the entry with exactly this key; `false` if there is none (CB-1).
     pub fn read_entry(&self, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
-        let leaf = self.latch_leaf(key, Seek::Ge, false, 1)?;
+        let leaf = self.latch_leaf(key, Seek::Ge, 1)?;
         if !leaf.exact() {
             return Ok(false);
         }
@@ -265,29 +277,53 @@ pub fn is_tombstone(payload: &[u8]) -> bool {
 
 /// What a search for entries has latched, shared.
 pub enum IndexLeaf<'a> {
-    /// A leaf of the index's own tree. The change buffer has nothing in its range; if gaps are locked, its
-    /// leaf for that range is latched, too.
-    Own(
-        SharedLeaf<'a>,
-        #[allow(dead_code, reason = "it is held")] Beside<'a>,
-    ),
+    /// A leaf of the index's own tree. The change buffer has nothing in its range.
+    Own {
+        leaf: SharedLeaf<'a>,
+        _beside: Beside<'a>,
+    },
     Both(Box<Union<'a>>),
 }
 
-/// What keeps entries out of the change buffer while gaps are locked.
-#[allow(dead_code, reason = "they are held")]
-pub enum Beside<'a> {
-    Nothing,
-    Leaf(SharedLeaf<'a>),
-    /// There is no tree, and none is made.
-    NoTree(RwLockReadGuard<'a, ()>),
+/// What keeps entries out of the change buffer as long as a leaf of the own tree is latched: the latch of its
+/// leaf for that range, or, if there is no tree, that none is made.
+#[derive(Default)]
+pub struct Beside<'a> {
+    _leaf: Option<SharedLeaf<'a>>,
+    _making: Option<RwLockReadGuard<'a, ()>>,
+}
+
+impl<'a> Beside<'a> {
+    fn leaf(leaf: SharedLeaf<'a>) -> Beside<'a> {
+        Beside {
+            _leaf: Some(leaf),
+            _making: None,
+        }
+    }
+
+    fn no_tree(making: RwLockReadGuard<'a, ()>) -> Beside<'a> {
+        Beside {
+            _leaf: None,
+            _making: Some(making),
+        }
+    }
+}
+
+impl<'a> IndexLeaf<'a> {
+    fn own(leaf: SharedLeaf<'a>) -> IndexLeaf<'a> {
+        IndexLeaf::own_beside(leaf, Beside::default())
+    }
+
+    fn own_beside(leaf: SharedLeaf<'a>, _beside: Beside<'a>) -> IndexLeaf<'a> {
+        IndexLeaf::Own { leaf, _beside }
+    }
 }
 
 impl IndexLeaf<'_> {
     #[inline]
     pub fn slotted(&self) -> SlottedRef<'_> {
         match self {
-            IndexLeaf::Own(leaf, _) => leaf.slotted(),
+            IndexLeaf::Own { leaf, .. } => leaf.slotted(),
             IndexLeaf::Both(union) => SlottedRef::new(&union.image),
         }
     }
@@ -296,7 +332,7 @@ impl IndexLeaf<'_> {
     #[inline]
     pub fn at(&self) -> usize {
         match self {
-            IndexLeaf::Own(leaf, _) => leaf.at,
+            IndexLeaf::Own { leaf, .. } => leaf.at,
             IndexLeaf::Both(union) => union.at,
         }
     }
@@ -305,18 +341,18 @@ impl IndexLeaf<'_> {
     #[inline]
     pub fn exact(&self) -> bool {
         match self {
-            IndexLeaf::Own(leaf, _) => leaf.exact,
+            IndexLeaf::Own { leaf, .. } => leaf.exact,
             IndexLeaf::Both(union) => union.exact,
         }
     }
 
-    /// In this direction a leaf of the own tree ends where this one does.
-    pub fn ends_leaf(&self, forward: bool) -> bool {
+    /// A search in the direction of `seek` comes to the end of a leaf of the own tree here.
+    pub fn ends_leaf(&self, seek: Seek) -> bool {
         match self {
-            IndexLeaf::Own(..) => true,
+            IndexLeaf::Own { .. } => true,
             IndexLeaf::Both(union) => {
                 let (image, own) = (SlottedRef::new(&union.image), union.own.slotted());
-                match forward {
+                match seek.is_forward() {
                     true => image.high() == own.high(),
                     false => image.low() == own.low(),
                 }
@@ -326,7 +362,7 @@ impl IndexLeaf<'_> {
 
     pub fn page_id(&self) -> PageId {
         match self {
-            IndexLeaf::Own(leaf, _) => leaf.page_id(),
+            IndexLeaf::Own { leaf, .. } => leaf.page_id(),
             IndexLeaf::Both(union) => union.own.page_id(),
         }
     }
@@ -342,52 +378,120 @@ pub struct Union<'a> {
     exact: bool,
 }
 
-/// The slots of a page that a search may come to, in its order.
+/// The slots of a page whose keys are in this range.
+fn slots_in(page: SlottedRef<'_>, (low, high): (&[u8], Option<&[u8]>)) -> Range<usize> {
+    let slot_of = |key: &[u8]| match page.search(key) {
+        Ok(slot) | Err(slot) => slot,
+    };
+    slot_of(low)..high.map_or(page.n_slots(), slot_of)
+}
+
+/// The slots of a page that a search may come to.
 struct Side<'p> {
     page: SlottedRef<'p>,
     slots: Range<usize>,
+    forward: bool,
+    /// Of the next one in the search's order, if there is one.
     key: Vec<u8>,
 }
 
 impl<'p> Side<'p> {
-    fn new(page: SlottedRef<'p>, slots: Range<usize>, forward: bool) -> Side<'p> {
+    /// Those of a latched leaf in this range of keys, in which the search has arrived.
+    fn new(leaf: &'p SharedLeaf<'_>, range: (&[u8], Option<&[u8]>), seek: Seek) -> Side<'p> {
+        let (page, forward) = (leaf.slotted(), seek.is_forward());
+        let Range { start, end } = slots_in(page, range);
+        let at = leaf.at.clamp(start, end);
         let mut side = Side {
             page,
-            slots,
+            slots: if forward { at..end } else { start..at },
+            forward,
             key: Vec::new(),
         };
-        side.load(forward);
+        side.load();
         side
     }
 
-    fn next(&self, forward: bool) -> Option<usize> {
-        match (self.slots.is_empty(), forward) {
+    fn next(&self) -> Option<usize> {
+        match (self.slots.is_empty(), self.forward) {
             (true, _) => None,
             (false, true) => Some(self.slots.start),
             (false, false) => Some(self.slots.end - 1),
         }
     }
 
-    fn load(&mut self, forward: bool) {
+    fn load(&mut self) {
         self.key.clear();
-        if let Some(slot) = self.next(forward) {
+        if let Some(slot) = self.next() {
             self.page.push_key(slot, &mut self.key);
         }
     }
 
-    fn step(&mut self, forward: bool) {
-        match forward {
+    fn step(&mut self) {
+        match self.forward {
             true => self.slots.start += 1,
             false => self.slots.end -= 1,
         }
-        self.load(forward);
+        self.load();
+    }
+
+    /// Whose next one comes first in the order of the search. `None`: there is none.
+    fn order(&self, other: &Side<'_>) -> Option<Order> {
+        match (self.next(), other.next()) {
+            (None, None) => None,
+            (Some(_), None) => Some(Order::Less),
+            (None, Some(_)) => Some(Order::Greater),
+            (Some(_), Some(_)) => Some(match self.forward {
+                true => self.key.cmp(&other.key),
+                false => other.key.cmp(&self.key),
+            }),
+        }
     }
 }
 
-/// The first slot with a key that is not below this one.
-fn slot_of(page: SlottedRef<'_>, key: &[u8]) -> usize {
-    match page.search(key) {
-        Ok(slot) | Err(slot) => slot,
+/// Records of two pages, in the order of a search.
+#[derive(Default)]
+struct Chosen<'p> {
+    from: Vec<(SlottedRef<'p>, usize)>,
+    /// That they take at most in an image.
+    bytes: usize,
+    /// There are more: where the image ends.
+    cut: Option<Vec<u8>>,
+    /// The first one has the key that is searched for.
+    exact: bool,
+}
+
+impl<'p> Chosen<'p> {
+    fn new(mut own: Side<'p>, mut buffer: Side<'p>, key: &[u8], most: usize) -> Chosen<'p> {
+        let mut chosen = Chosen::default();
+        while let Some(order) = own.order(&buffer) {
+            let is_buffered = order != Order::Less;
+            let side = if is_buffered { &mut buffer } else { &mut own };
+            let Some(slot) = side.next() else {
+                break;
+            };
+            if chosen.from.len() >= most || chosen.bytes > MOST_IMAGE_BYTES {
+                // Backward the last one that was chosen begins the page. Something behind the next one would
+                // not do: versions in the history store stand behind the keys that they are of.
+                let end = match (side.forward, chosen.from.last()) {
+                    (false, Some((page, slot))) => page.key(*slot),
+                    _ => side.key.clone(),
+                };
+                chosen.cut = Some(end);
+                break;
+            }
+            // CB-1
+            if !(is_buffered && is_tombstone(side.page.payload(slot))) {
+                chosen.exact |= chosen.from.is_empty() && side.key == key;
+                chosen.from.push((side.page, slot));
+                chosen.bytes += side.key.len() + side.page.cost(slot);
+            }
+            side.step();
+            // CB-1
+            if order == Order::Equal {
+                own.step();
+            }
+        }
+        chosen
     }
 }
 
@@ -406,68 +510,25 @@ impl<'a> Union<'a> {
             (Some(own), Some(other)) => Some(own.min(other)),
             (own, other) => own.or(other),
         };
-        let in_range = |page: SlottedRef<'_>| {
-            let end = high.map_or(page.n_slots(), |high| slot_of(page, high));
-            slot_of(page, low)..end
-        };
-        let of_buffer = in_range(b);
-        if of_buffer.is_empty() && low == o.low() && high == o.high() {
-            return Ok(IndexLeaf::Own(own, Beside::Leaf(buffer)));
+        if low == o.low() && high == o.high() && slots_in(b, (low, high)).is_empty() {
+            return Ok(IndexLeaf::own_beside(own, Beside::leaf(buffer)));
         }
+        let sides = [&own, &buffer].map(|leaf| Side::new(leaf, (low, high), seek));
+        let [left, right] = sides;
+        let mut chosen = Chosen::new(left, right, key, most);
         let forward = seek.is_forward();
-        let candidates = |leaf: &SharedLeaf<'_>, range: Range<usize>| match forward {
-            true => leaf.at.clamp(range.start, range.end)..range.end,
-            false => range.start..leaf.at.clamp(range.start, range.end),
-        };
-        let mut left = Side::new(o, candidates(&own, in_range(o)), forward);
-        let mut right = Side::new(b, candidates(&buffer, of_buffer), forward);
-        // From which page, and which slot.
-        let mut chosen: Vec<(bool, usize)> = Vec::new();
-        let (mut cut, mut exact, mut bytes) = (None, false, 0);
-        loop {
-            let order = match (left.next(forward), right.next(forward)) {
-                (None, None) => break,
-                (Some(_), None) => Order::Less,
-                (None, Some(_)) => Order::Greater,
-                (Some(_), Some(_)) => match forward {
-                    true => left.key.cmp(&right.key),
-                    false => right.key.cmp(&left.key),
-                },
-            };
-            let is_buffered = order != Order::Less;
-            let side = if is_buffered { &mut right } else { &mut left };
-            let slot = side.next(forward).expect("it was compared");
-            if chosen.len() >= most || bytes > MOST_IMAGE_BYTES {
-                cut = Some(match forward {
-                    true => side.key.clone(),
-                    // The last one that was chosen begins the page. Something behind `side.key` would not do:
-                    // versions in the history store stand behind the keys that they are of.
-                    false => last_key(&chosen, o, b),
-                });
-                break;
-            }
-            // CB-1
-            if !(is_buffered && is_tombstone(b.payload(slot))) {
-                exact |= chosen.is_empty() && seek == Seek::Ge && side.key == key;
-                chosen.push((is_buffered, slot));
-                bytes += side.key.len() + side.page.cost(slot);
-            }
-            side.step(forward);
-            // CB-1
-            if order == Order::Equal {
-                left.step(forward);
-            }
+        if !forward {
+            chosen.from.reverse();
         }
-        let (low, high) = match (&cut, forward) {
+        let fences = match (&chosen.cut, forward) {
+            (None, _) => (low, high),
             (Some(cut), true) => (low, Some(&cut[..])),
             (Some(cut), false) => (&cut[..], high),
-            (None, _) => (low, high),
         };
-        if !forward {
-            chosen.reverse();
-        }
-        let image = image(&own, b, (&chosen, bytes), (low, high))?;
-        let at = if forward { 0 } else { chosen.len() };
+        let image = image(&own, &chosen, fences)?;
+        let at = if forward { 0 } else { chosen.from.len() };
+        let exact = seek == Seek::Ge && chosen.exact;
+        drop(chosen);
         Ok(IndexLeaf::Both(Box::new(Union {
             own,
             _buffer: buffer,
@@ -478,27 +539,18 @@ impl<'a> Union<'a> {
     }
 }
 
-fn last_key(chosen: &[(bool, usize)], own: SlottedRef<'_>, buffer: SlottedRef<'_>) -> Vec<u8> {
-    match chosen.last() {
-        Some((true, slot)) => buffer.key(*slot),
-        Some((false, slot)) => own.key(*slot),
-        None => Vec::new(),
-    }
-}
-
-/// A page with these records, which have at most so many bytes, between these fences.
+/// A page with these records, between these fences.
 fn image(
     own: &SharedLeaf<'_>,
-    buffer: SlottedRef<'_>,
-    (chosen, bytes): (&[(bool, usize)], usize),
+    chosen: &Chosen<'_>,
     (low, high): (&[u8], Option<&[u8]>),
 ) -> Result<Vec<u8>> {
-    let (id, page) = (own.page_id(), own.slotted());
+    let id = own.page_id();
     let fences = low.len() + high.map_or(0, <[u8]>::len);
-    let mut image = vec![0; IMAGE_HEAD_BYTES + bytes + fences];
+    let mut image = vec![0; OFF_USER + chosen.bytes + fences];
     let format = PageOp::FormatSlotted {
         ptype: PageType::Leaf,
-        owner: page.owner(),
+        owner: own.slotted().owner(),
         level: 0,
         user_len: 0,
         next: NO_PAGE,
@@ -508,11 +560,11 @@ fn image(
     format.apply(&mut image, id)?;
     let prefix_len = SlottedRef::new(&image).prefix_len();
     let mut recs = BulkRecsBuilder::default();
-    for &(is_buffered, slot) in chosen {
-        let from = if is_buffered { buffer } else { page };
-        let (suffix, payload) = from.entry(slot);
-        // The fences of the image lie within those of both, so its prefix is as long as theirs or longer.
-        recs.push(&[], &suffix[prefix_len - from.prefix_len()..], payload);
+    for (page, slot) in &chosen.from {
+        let (suffix, payload) = page.entry(*slot);
+        // The fences of the image lie within those of both pages, so its prefix is as long as theirs or
+        // longer.
+        recs.push(&[], &suffix[prefix_len - page.prefix_len()..], payload);
     }
     if !recs.is_empty() {
         PageOp::BulkInsert { recs: recs.recs() }.apply(&mut image, id)?;
@@ -521,30 +573,32 @@ fn image(
 }
 
 impl OpenTable {
-    /// Opens the change buffers that the file has. One that is damaged makes its index useless, and nothing
-    /// else.
+    /// Opens the change buffers that the file has.
     pub(super) fn open_change_buffers(&self) {
-        for index in self.secondary.iter().filter(|index| index.may_buffer(self)) {
-            index.buffer.may_be.store(true, Ordering::Relaxed);
-        }
         let trees = match self.loose_trees() {
             Ok(None) => return,
             Ok(Some((_, trees))) => trees,
             // Nobody knows which of them have one.
             Err(why) => {
-                let may = |index: &&OpenIndex| index.may_buffer(self);
-                let may_have = self.secondary.iter().filter(may);
-                return may_have.for_each(|index| index.buffer.set_damage(why.clone()));
+                let may_have = self.secondary.iter().filter(|index| index.may_buffer);
+                return may_have.for_each(|index| index.buffer.put(Err(why.clone())));
             }
         };
         for tree in trees {
             let of = tree.index.change_buffer_of();
             if let Some(index) = of.and_then(|of| self.secondary.iter().find(|i| i.id == of))
-                && let Err(why) = index.buffer.open(self.open_tree(tree.index, tree.root))
+                && let Err(why) = self.open_change_buffer(index, tree)
             {
-                index.buffer.set_damage(why);
+                index.buffer.put(Err(why));
             }
         }
+    }
+
+    fn open_change_buffer(&self, index: &OpenIndex, tree: LooseTree) -> Result<()> {
+        let size = BufferSize::new(self.id(), index.id);
+        index
+            .buffer
+            .open(self.open_tree(tree.index, tree.root), size)
     }
 
     /// The change buffer's tree of a secondary index, which is made if there is none. The caller holds no
@@ -557,8 +611,9 @@ impl OpenTable {
         if index.buffer.tree()?.is_none() {
             let id = index.id.change_buffer();
             let root = self.make_loose_tree(id)?;
-            let opened = index.buffer.open(self.open_tree(id, root));
-            opened.inspect_err(|why| index.buffer.set_damage(why.clone()))?;
+            let opened = self.open_change_buffer(index, LooseTree { index: id, root });
+            // It is on the list: no other one may be made.
+            opened.inspect_err(|why| index.buffer.put(Err(why.clone())))?;
         }
         drop(making);
         let tree = index.buffer.tree()?;

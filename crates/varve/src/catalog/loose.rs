@@ -234,20 +234,18 @@ impl OpenTable {
     /// Brings the list in line with the definition (LOOSE-1), as far as these trees go. Nobody else uses
     /// them, or changes the table's definition.
     pub fn give_back_loose_trees(&self, which: impl Fn(&LooseTree) -> bool) -> Result<()> {
-        let Some((_, mut trees)) = self.loose_trees()? else {
+        let Some((_, trees)) = self.loose_trees()? else {
             return Ok(());
         };
-        let with_index = |tree: &LooseTree| match tree.index.change_buffer_of() {
-            None => which(tree),
-            // It goes with its index.
-            Some(index) => {
-                which(tree) || trees.iter().any(|tree| tree.index == index && which(tree))
-            }
+        // A change buffer goes with its index.
+        let is_meant = |tree: &&LooseTree| {
+            let of = tree.index.change_buffer_of();
+            which(tree)
+                || trees
+                    .iter()
+                    .any(|other| of == Some(other.index) && which(other))
         };
-        let is_meant: Vec<bool> = trees.iter().map(with_index).collect();
-        let mut is_meant = is_meant.into_iter();
-        trees.retain(|_| is_meant.next() == Some(true));
-        for tree in trees {
+        for &tree in trees.iter().filter(is_meant) {
             let of = tree.index.change_buffer_of();
             if of.is_some_and(|of| self.index(of).is_some()) {
                 continue;

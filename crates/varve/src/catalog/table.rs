@@ -12,6 +12,7 @@ use crate::base::{
 };
 use crate::btree::{Seek, Tree};
 use crate::catalog::auto_increment::{AutoIncrement, positive_integer};
+use crate::catalog::change_buffer::may_buffer;
 use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::row_count::RowCount;
@@ -46,7 +47,9 @@ pub struct OpenIndex {
     /// As in its definition.
     pub created_by: TrxId,
     pub tree: Tree,
-    /// Of a secondary index. Shared by all handles of the table.
+    /// It may have a change buffer.
+    pub(super) may_buffer: bool,
+    /// Shared by all handles of the table.
     pub buffer: Arc<ChangeBuffer>,
     pub codec: KeyCodec,
     /// That of the table's clustered key, which is at the end of an entry's.
@@ -78,6 +81,7 @@ impl OpenIndex {
             table,
             unique: index.unique,
             created_by: index.created_by,
+            may_buffer: may_buffer(def, index, tree.page_size()),
             tree,
             buffer: Arc::default(),
             codec,

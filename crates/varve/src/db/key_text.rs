@@ -61,7 +61,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Calls `f` with the payload of the index's record with this key, under its leaf's latch; `None`: there is
 /// none, or it can't be read.
 fn with_record<R>(index: &OpenIndex, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> R {
-    match index.latch_leaf(key, Seek::Ge, false, 1) {
+    match index.latch_leaf(key, Seek::Ge, 1) {
         Ok(leaf) if leaf.exact() => f(Some(leaf.slotted().payload(leaf.at()))),
         _ => f(None),
     }

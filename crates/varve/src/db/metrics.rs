@@ -203,7 +203,6 @@ metrics! { |s|
         Counter ibuf_deletes = s.buffered().counters.deletes.get(), "Index entries that purge has removed in a change buffer";
         Counter ibuf_merges = s.buffered().counters.merges.get(), "Leaves into which entries of change buffers were merged";
         Counter ibuf_merges_insert as ibuf_merged_inserts = s.buffered().counters.merged_inserts.get(), "Live entries of change buffers that were merged";
-        Counter ibuf_merges_delete_mark as ibuf_merged_delete_marks = s.buffered().counters.merged_delete_marks.get(), "Delete-marked ones";
         Counter ibuf_merges_delete as ibuf_merged_deletes = s.buffered().counters.merged_deletes.get(), "Entries that were removed by a merge";
     }
     "history" {

@@ -362,14 +362,10 @@ struct Writing {
 
 /// What will be otherwise with the pool's memory than somebody may expect.
 fn tell_of_memory(options: &Options, logger: &Logger) {
-    let bytes = options.buffer_pool_bytes;
-    if let Some(limit) = MemoryLimit::of_process().filter(|limit| bytes > limit.bytes) {
-        let (most, group) = (limit.bytes, limit.group.display());
+    if let Some(above) = MemoryLimit::exceeded_by("buffer_pool_bytes", options.buffer_pool_bytes) {
         logger(
             LogLevel::Warning,
-            &format!(
-                "buffer_pool_bytes {bytes} is above {most}, the memory limit of the process's control group {group}: the system ends the process when it uses so much"
-            ),
+            &format!("{above}: the system ends the process when it uses so much"),
         );
     }
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";

@@ -94,15 +94,13 @@ impl Database {
                 "buffer_pool_bytes {bytes} is above {most}, the machine's memory when the database was opened"
             )));
         }
-        let limit = MemoryLimit::of_process().filter(|limit| bytes > limit.bytes);
-        if let Some(limit) = limit.filter(|_| bytes > core.pool.n_frames() as u64 * page_size) {
-            let (most, group) = (limit.bytes, limit.group.display());
-            return Err(Error::invalid(format!(
-                "buffer_pool_bytes {bytes} is above {most}, the memory limit of the process's control group {group}"
-            )));
-        }
         let before = core.pool.n_frames();
         let frames = (bytes / page_size) as usize;
+        if frames > before
+            && let Some(why) = MemoryLimit::exceeded_by("buffer_pool_bytes", bytes)
+        {
+            return Err(Error::invalid(why));
+        }
         core.pool.set_frames(frames)?;
         if before != frames {
             core.note(&format!(

@@ -14,15 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::{IndexId, Result, TableId, threads};
+use crate::base::{IndexId, Result, threads};
 use crate::table::{Merged, merge_on};
 use crate::txn::Core;
 
 use super::in_table;
 
-/// How long a round is.
+/// How long a round is, in which nobody is in a hurry.
 const ROUND: Duration = Duration::from_millis(100);
-/// For how long nobody may have put anything in a change buffer.
+/// For how long nobody may have put anything in a change buffer; and how long a round is if none holds
+/// anything.
 const QUIET: Duration = Duration::from_secs(1);
 /// Leaves of a round in which nobody is in a hurry.
 const LEAVES_AT_LEISURE: usize = 32;
@@ -74,8 +75,8 @@ fn run(core: &Core, stop: &AtomicBool) {
     let body = std::panic::AssertUnwindSafe(|| {
         let mut rounds = Rounds::new();
         while !stopped() {
-            if !rounds.next(core) {
-                core.merging_wanted.sleep(ROUND, stopped);
+            if let Some(pause) = rounds.next(core) {
+                core.merging_wanted.sleep(pause, stopped);
             }
         }
     });
@@ -100,26 +101,31 @@ impl Rounds {
         }
     }
 
-    /// Merges some, if it is time. True: the next round is to begin at once.
-    fn next(&mut self, core: &Core) -> bool {
+    /// Merges some, if it is time. Returns how long to pause until the next round; `None`: it is to begin at
+    /// once.
+    fn next(&mut self, core: &Core) -> Option<Duration> {
         let all = &core.pool.change_buffers;
         let counters = &all.counters;
         let put = counters.inserts.get() + counters.delete_marks.get();
         if put != self.put {
             (self.put, self.put_at) = (put, Instant::now());
         }
-        let is_full = all.pages() * 4 > all.most_pages(core.pool.n_frames()) * 3;
-        let is_hurry = is_full || !all.takes_any();
+        let is_hurry = all.are_nearly_full(core.pool.n_frames()) || !all.takes_any();
         let is_time = is_hurry || self.put_at.elapsed() >= QUIET;
         if !is_time || core.check_usable().is_err() || core.is_read_only() {
-            return false;
+            return Some(ROUND);
         }
         self.left_alone.retain(|_, until| Instant::now() < *until);
-        let Some((table, index)) = self.largest(core) else {
-            return false;
+        let is_meant = |index| !self.left_alone.contains_key(&index);
+        let Some((table, index)) = all.largest(is_meant) else {
+            return Some(if self.left_alone.is_empty() {
+                QUIET
+            } else {
+                ROUND
+            });
         };
         let Some(_batch) = core.purge_pause.begin_batch() else {
-            return false;
+            return Some(ROUND);
         };
         let leaves = match is_hurry {
             true => LEAVES_IN_A_HURRY,
@@ -130,7 +136,7 @@ impl Rounds {
             None => Ok(Merged::default()),
         });
         let pause = match merged {
-            Ok(Merged { entries: 1.., .. }) => return is_hurry,
+            Ok(Merged { entries: 1.., .. }) => return (!is_hurry).then_some(ROUND),
             Ok(_) => LEFT_ALONE,
             Err(e) => {
                 let name = core.tables.name_of(table);
@@ -141,22 +147,6 @@ impl Rounds {
             }
         };
         self.left_alone.insert(index, Instant::now() + pause);
-        true
-    }
-
-    /// The index whose change buffer has the most pages.
-    fn largest(&self, core: &Core) -> Option<(TableId, IndexId)> {
-        let mut largest = None;
-        for table in core.tables.all_open() {
-            for index in &table.secondary {
-                let is_meant = matches!(index.buffer.tree_in_use(), Ok(Some(_)))
-                    && !self.left_alone.contains_key(&index.id);
-                let pages = index.buffer.pages();
-                if is_meant && largest.is_none_or(|(most, _)| pages > most) {
-                    largest = Some((pages, (table.id(), index.id)));
-                }
-            }
-        }
-        Some(largest?.1)
+        None
     }
 }

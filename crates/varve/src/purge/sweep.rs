@@ -384,6 +384,7 @@ fn bury<'k>(
             && is_settled
             && !is_tombstone(payload)
         {
+            debug_assert!(payload[0] & DELETED != 0, "CB-5: a live entry is buried");
             let state = state_bytes(payload[0], TrxId(0));
             let (slot, off) = (slot as u16, 0);
             let bytes = &state[..];

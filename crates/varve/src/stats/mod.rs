@@ -318,7 +318,7 @@ impl<'a> Sampler<'a> {
         let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             (self.course.going_on)()?;
-            let leaf = self.index.latch_leaf(&from, Seek::Ge, false, 1)?;
+            let leaf = self.index.latch_leaf(&from, Seek::Ge, 1)?;
             let page = leaf.slotted();
             if leaf.at() == page.n_slots() {
                 match page.high() {
@@ -369,7 +369,7 @@ impl<'a> Sampler<'a> {
         for ChosenLeaf { low, of_leaves } in &chosen {
             (self.course.going_on)()?;
             self.course.meter.inspect(|meter| meter.add(1));
-            let leaf = self.index.latch_leaf(low, Seek::Ge, false, usize::MAX)?;
+            let leaf = self.index.latch_leaf(low, Seek::Ge, usize::MAX)?;
             let page = leaf.slotted();
             // A tree with fewer leaves shows one of them several times in a row.
             if previous_low.as_deref() == Some(page.low()) {

@@ -264,24 +264,20 @@ impl Batch<'_> {
     ) -> Result<usize> {
         let (table, kind) = (self.table, self.kind);
         let change = |n| RecordChange::insert(kind, self.index.id, self.keys.key(n));
+        let hint = next.look(self, first)?;
+        let key = self.keys.key(first);
+        let hint = match (self.index).destination(key, EntryChange::Insert, hint)? {
+            Destination::Own(hint) if self.index.buffer.tree_in_use()?.is_none() => hint,
+            // What goes into the change buffer, or may be there, goes one by one.
+            _ => return Ok(0),
+        };
         if !self.encode(first, payload) {
             return Ok(0);
         }
         let id = encode_undo(trx, table, &change(first))?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-        let key = self.keys.key(first);
         let room = record_cost(key.len(), payload.len());
         let tree = &self.index.tree;
-        let mut hint = next.look(self, first)?;
-        if !kind.is_row() {
-            match self.index.destination(table, key, EntryChange::Insert)? {
-                Destination::Own(to) if self.index.buffer.tree_in_use()?.is_none() => {
-                    hint = hint.or(to);
-                }
-                // One by one.
-                _ => return Ok(0),
-            }
-        }
         let freezer = Freezer(trx.core());
         let by = (!kind.is_row()).then_some(&freezer as &dyn Shorten);
         let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by)?;

@@ -88,38 +88,14 @@ pub(super) fn insert_entry(
     }
 }
 
-/// A tree that has entries of an index: its own one, or its change buffer's.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    tree: &'a Tree,
-    /// Of the change buffer.
-    buffer: Option<&'a ChangeBuffer>,
-}
-
-impl<'a> Place<'a> {
-    fn own(index: &'a OpenIndex) -> Place<'a> {
-        Place {
-            tree: &index.tree,
-            buffer: None,
-        }
-    }
-
-    fn buffer(index: &'a OpenIndex, tree: &'a Tree) -> Place<'a> {
-        Place {
-            tree,
-            buffer: Some(&index.buffer),
-        }
-    }
-}
-
 /// Where to change the entry with this key.
 enum Target<'a> {
     /// In the index's own tree, where the leaf probably is.
     Own(Option<LeafHint>),
-    /// Where the change buffer has it.
-    Buffered(Place<'a>),
+    /// In the change buffer, which has it.
+    Buffered(&'a Tree),
     /// In the change buffer, whether it has it or not.
-    Buffer(Place<'a>),
+    Buffer(&'a Tree),
 }
 
 /// CB-2. `change`: one that may go into the change buffer.
@@ -131,22 +107,20 @@ fn target<'a>(
     change: Option<EntryChange>,
 ) -> Result<Target<'a>> {
     let destination = match change {
-        Some(change) => index.destination(table, key, change)?,
+        Some(change) => index.destination(key, change, None)?,
         None => Destination::Own(None),
     };
     let hint = match destination {
         Destination::Own(hint) => hint,
         Destination::Buffer => match merging::buffer_with_room(trx, table, index)? {
-            Some(tree) => return Ok(Target::Buffer(Place::buffer(index, tree))),
+            Some(tree) => return Ok(Target::Buffer(tree)),
             None => None,
         },
     };
-    if let Some(tree) = index.buffer.tree_in_use()?
-        && tree.latch_leaf_shared(key, Seek::Ge)?.exact
-    {
-        return Ok(Target::Buffered(Place::buffer(index, tree)));
+    match index.buffer.tree_in_use()? {
+        Some(tree) if tree.latch_leaf_shared(key, Seek::Ge)?.exact => Ok(Target::Buffered(tree)),
+        _ => Ok(Target::Own(hint)),
     }
-    Ok(Target::Own(hint))
 }
 
 /// Makes the entry live, unless it is kept out.
@@ -158,36 +132,28 @@ fn put_entry(
     entry: EntryRecord<'_>,
 ) -> Result<Set> {
     let room = record_cost(key.len(), ENTRY_LEN + entry.rest.len());
-    let forms = Some(entry.forms());
+    let revive = |trx: &mut Transaction, at| {
+        let forms = Some(entry.forms());
+        set_entry(trx, table, (index, at), UndoKind::EntryUnmark, key, forms)
+    };
     let mut buffered = Some(EntryChange::Insert);
     loop {
-        let target = target(trx, table, index, key, buffered)?;
-        let (place, hint) = match target {
-            Target::Own(hint) => (Place::own(index), hint),
-            Target::Buffer(place) => (place, None),
-            Target::Buffered(place) => {
-                match set_entry(
-                    trx,
-                    table,
-                    (index, place),
-                    UndoKind::EntryUnmark,
-                    key,
-                    forms,
-                )? {
-                    // It was merged meanwhile.
-                    Set::Absent => continue,
-                    set => return Ok(set),
-                }
-            }
+        let (tree, is_buffer, hint) = match target(trx, table, index, key, buffered)? {
+            Target::Own(hint) => (&index.tree, false, hint),
+            Target::Buffer(tree) => (tree, true, None),
+            Target::Buffered(tree) => match revive(trx, (tree, None))? {
+                // It was merged meanwhile.
+                Set::Absent => continue,
+                set => return Ok(set),
+            },
         };
         let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let by = Some(&Freezer(trx.core()) as &dyn Shorten);
-        let tree = place.tree;
         let mut pos = match tree.latch_leaf_to_insert(&mut mtr, key, room, hint, by) {
             // The own tree may need none.
-            Err(Error::NoSpace { .. }) if place.buffer.is_some() => {
+            Err(Error::NoSpace { .. }) if is_buffer => {
                 buffered = None;
                 continue;
             }
@@ -195,14 +161,7 @@ fn put_entry(
         };
         if pos.found {
             drop(mtr);
-            match set_entry(
-                trx,
-                table,
-                (index, place),
-                UndoKind::EntryUnmark,
-                key,
-                forms,
-            )? {
+            match revive(trx, (tree, hint))? {
                 Set::Absent => continue,
                 set => return Ok(set),
             }
@@ -213,41 +172,46 @@ fn put_entry(
         let undo_page = trx
             .undo_mut()
             .latch(&mut mtr, table.id(), UndoKind::EntryInsert)?;
-        let mut entry = EntryRecord { trx: id, ..entry };
-        if place.buffer.is_some() {
-            // CB-3
-            entry.flags |= REVIVED;
-        }
+        // CB-3
+        let revived = if is_buffer { REVIVED } else { 0 };
+        let flags = entry.flags | revived;
+        let entry = EntryRecord {
+            trx: id,
+            flags,
+            ..entry
+        };
         pos.insert(&mut mtr, key, &index.entry_payload(&entry));
         append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryInsert);
-        commit_buffered(trx, mtr, place, EntryChange::Insert);
+        match is_buffer {
+            true => commit_buffered(trx, mtr, &index.buffer, EntryChange::Insert),
+            false => drop(mtr.commit()),
+        }
         return Ok(Set::Done);
     }
 }
 
-/// Commits a mini-transaction that has put an entry there.
-fn commit_buffered(trx: &Transaction, mtr: Mtr<'_>, place: Place<'_>, change: EntryChange) {
-    let Some(buffer) = place.buffer else {
-        mtr.commit();
-        return;
-    };
+/// Commits a mini-transaction that has put an entry in a change buffer.
+fn commit_buffered(trx: &Transaction, mtr: Mtr<'_>, buffer: &ChangeBuffer, change: EntryChange) {
     // Under the latch.
     buffer.note_use();
     mtr.commit();
     buffer.note_pages();
-    let counters = &trx.core().pool.change_buffers.counters;
+    let (core, all) = (trx.core(), &trx.core().pool.change_buffers);
     match change {
-        EntryChange::Insert => counters.inserts.add(1),
-        EntryChange::Delete => counters.delete_marks.add(1),
+        EntryChange::Insert => all.counters.inserts.add(1),
+        EntryChange::Delete => all.counters.delete_marks.add(1),
+    }
+    if all.are_nearly_full(core.pool.n_frames()) {
+        core.merging_wanted.notify();
     }
 }
 
 /// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock), where it
-/// is. It gets these forms, or keeps its own.
+/// is: in this tree of the index, maybe in the leaf of the hint. It gets these forms, or keeps its own.
 fn set_entry(
     trx: &mut Transaction,
     table: &OpenTable,
-    (index, place): (&OpenIndex, Place<'_>),
+    (index, (tree, hint)): (&OpenIndex, (&Tree, Option<LeafHint>)),
     kind: UndoKind,
     key: &[u8],
     forms: Option<u8>,
@@ -255,7 +219,7 @@ fn set_entry(
     let unmark = kind == UndoKind::EntryUnmark;
     let mut payload = Vec::new();
     loop {
-        if !read_leaf_of(place.tree, key, &mut payload)? {
+        if !read_leaf_of(tree, key, None, &mut payload)? {
             return Ok(Set::Absent);
         }
         let old = index
@@ -268,24 +232,9 @@ fn set_entry(
             };
             return Err(index.damage_at(key, expected, found));
         }
-        let previous = Previous {
-            trx: old.trx,
-            flags: old.flags,
-            roll_ptr: RollPtr::default(),
-            diff: RowDiff {
-                // What is revived is not kept for old views.
-                middle: if unmark { &[] } else { old.rest },
-                ..RowDiff::default()
-            },
-        };
-        let change = RecordChange {
-            kind,
-            index: index.id,
-            key,
-            previous: Some(previous),
-            pages: &[],
-            frees: &[],
-        };
+        // What is revived is not kept for old views.
+        let rest = if unmark { &[] } else { old.rest };
+        let change = change_of(kind, index, key, (old.trx, old.flags, rest));
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let room = match is_frozen(&payload) {
@@ -293,7 +242,7 @@ fn set_entry(
             false => 0,
         };
         let by = Freezer(trx.core());
-        let pos = place.tree.latch_shortened_leaf(&mut mtr, key, room, &by)?;
+        let pos = tree.latch_shortened_leaf(&mut mtr, key, room, hint, &by)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
             // Purge removed it meanwhile, or it was frozen.
             continue;
@@ -327,112 +276,99 @@ fn set_entry(
     }
 }
 
-/// What is known of an entry from its row, without a look at it.
-pub(super) struct KnownEntry<'a> {
-    /// The row and its clustered key.
-    pub row: &'a RowRef<'a>,
-    pub clustered: &'a [u8],
-    /// Bytes of the entry's own key, and of the clustered key in it.
-    pub own_len: usize,
-    pub in_key: usize,
-}
-
-impl KnownEntry<'_> {
-    /// The entry with this key, but for who wrote it.
-    fn record(&self, index: &OpenIndex, key: &[u8]) -> Result<EntryRecord<'_>> {
-        let own = &key[..self.own_len];
-        let forms = index.forms(own, self.clustered, |column| self.row.get(column))?;
-        Ok(EntryRecord::new(forms, self.clustered, self.in_key))
-    }
-}
-
-/// Delete-marks an entry that must exist.
-pub(super) fn delete_mark_entry(
-    trx: &mut Transaction,
-    table: &OpenTable,
+/// A change of an entry that had this writer, these flags and this rest.
+fn change_of<'a>(
+    kind: UndoKind,
     index: &OpenIndex,
-    key: &[u8],
-    known: &KnownEntry<'_>,
-) -> Result<()> {
-    let kind = UndoKind::EntryDeleteMark;
-    let mut buffered = Some(EntryChange::Delete);
-    loop {
-        let target = target(trx, table, index, key, buffered)?;
-        let (place, is_there) = match target {
-            Target::Own(_) => (Place::own(index), true),
-            Target::Buffered(place) => (place, true),
-            Target::Buffer(place) => (place, false),
-        };
-        let set = match is_there {
-            true => set_entry(trx, table, (index, place), kind, key, None)?,
-            false => match mark_unread(trx, table, (index, place), key, known) {
-                // The own tree needs none.
-                Err(Error::NoSpace { .. }) => {
-                    buffered = None;
-                    continue;
-                }
-                set => set?,
-            },
-        };
-        match set {
-            Set::Done => return Ok(()),
-            Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
-            // It was merged, or was there after all.
-            Set::Absent if place.buffer.is_some() => {}
-            Set::Absent => return Err(index.damage_at(key, "the entry of a live row", "none")),
-        }
-    }
-}
-
-/// Delete-marks an entry that the change buffer does not have, there (CB-3). `Absent`: it was merged when it
-/// turned out to have it.
-fn mark_unread(
-    trx: &mut Transaction,
-    table: &OpenTable,
-    (index, place): (&OpenIndex, Place<'_>),
-    key: &[u8],
-    known: &KnownEntry<'_>,
-) -> Result<Set> {
-    let kind = UndoKind::EntryMarkUnread;
-    let before = known.record(index, key)?;
+    key: &'a [u8],
+    (trx, flags, rest): (TrxId, u8, &'a [u8]),
+) -> RecordChange<'a> {
     let previous = Previous {
-        trx: before.trx,
-        flags: before.flags,
+        trx,
+        flags,
         roll_ptr: RollPtr::default(),
         diff: RowDiff {
-            middle: before.rest,
+            middle: rest,
             ..RowDiff::default()
         },
     };
-    let change = RecordChange {
+    RecordChange {
         kind,
         index: index.id,
         key,
         previous: Some(previous),
         pages: &[],
         frees: &[],
-    };
+    }
+}
+
+/// Delete-marks an entry that must exist: that of the row with this clustered key, the first `in_key` bytes
+/// of which are in the entry's key.
+pub(super) fn delete_mark_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+    (clustered, in_key): (&[u8], usize),
+) -> Result<()> {
+    let kind = UndoKind::EntryDeleteMark;
+    let mut buffered = Some(EntryChange::Delete);
+    loop {
+        let at = match target(trx, table, index, key, buffered)? {
+            Target::Own(hint) => (&index.tree, hint),
+            Target::Buffered(tree) => (tree, None),
+            Target::Buffer(tree) => {
+                let marked = EntryRecord {
+                    flags: DELETED,
+                    ..EntryRecord::new(0, clustered, in_key)
+                };
+                match mark_unread(trx, table, (index, tree), key, marked) {
+                    Ok(Set::Absent) => (tree, None),
+                    // The own tree needs none.
+                    Err(Error::NoSpace { .. }) => {
+                        buffered = None;
+                        continue;
+                    }
+                    done => return done.map(drop),
+                }
+            }
+        };
+        match set_entry(trx, table, (index, at), kind, key, None)? {
+            Set::Done => return Ok(()),
+            Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
+            Set::Absent if std::ptr::eq(at.0, &index.tree) => {
+                return Err(index.damage_at(key, "the entry of a live row", "none"));
+            }
+            // It was merged meanwhile.
+            Set::Absent => {}
+        }
+    }
+}
+
+/// Puts a delete-marked entry in the change buffer that does not have it (CB-3). `Absent`: it has.
+fn mark_unread(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    (index, tree): (&OpenIndex, &Tree),
+    key: &[u8],
+    marked: EntryRecord<'_>,
+) -> Result<Set> {
+    let kind = UndoKind::EntryMarkUnread;
+    // Nothing is known of what the own tree has.
+    let change = change_of(kind, index, key, (TrxId(0), 0, &[]));
     let id = encode_undo(trx, table, &change)?;
     let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-    let room = record_cost(key.len(), ENTRY_LEN + before.rest.len());
+    let room = record_cost(key.len(), ENTRY_LEN + marked.rest.len());
     let by = Some(&Freezer(trx.core()) as &dyn Shorten);
-    let mut pos = place
-        .tree
-        .latch_leaf_to_insert(&mut mtr, key, room, None, by)?;
+    let mut pos = tree.latch_leaf_to_insert(&mut mtr, key, room, None, by)?;
     if pos.found {
-        drop(mtr);
-        let kind = UndoKind::EntryDeleteMark;
-        return set_entry(trx, table, (index, place), kind, key, None);
+        return Ok(Set::Absent);
     }
     let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
-    let entry = EntryRecord {
-        trx: id,
-        flags: DELETED | before.forms(),
-        ..before
-    };
-    pos.insert(&mut mtr, key, &index.entry_payload(&entry));
+    let marked = EntryRecord { trx: id, ..marked };
+    pos.insert(&mut mtr, key, &index.entry_payload(&marked));
     append_undo(trx, &mut mtr, undo_page, table.id(), kind);
-    commit_buffered(trx, mtr, place, EntryChange::Delete);
+    commit_buffered(trx, mtr, &index.buffer, EntryChange::Delete);
     Ok(Set::Done)
 }
 
@@ -466,15 +402,9 @@ pub(super) fn move_entry(
     }
     let unique = index.unique && !index.codec.has_null(new);
     let unique = unique.then_some((new_key.len(), OnDuplicate::LockShared));
-    let own_len = old_key.len();
-    let known = KnownEntry {
-        row: old,
-        clustered: pk,
-        own_len,
-        in_key: index.end_entry_key(&mut old_key, 0, pk)?,
-    };
+    let old_in_key = index.end_entry_key(&mut old_key, 0, pk)?;
     let in_key = index.end_entry_key(&mut new_key, 0, pk)?;
-    delete_mark_entry(trx, table, index, &old_key, &known)?;
+    delete_mark_entry(trx, table, index, &old_key, (pk, old_in_key))?;
     let entry = EntryRecord::new(forms, pk, in_key);
     insert_entry(trx, table, index, &new_key, unique, entry)
 }

@@ -60,7 +60,7 @@ use std::sync::atomic::AtomicBool;
 use smallvec::SmallVec;
 
 use crate::base::{Error, Meter, PageNo, Phase, Result, RollPtr, RowHead, TrxId};
-use crate::btree::{Loader, Seek, Tree};
+use crate::btree::{Loader, Tree};
 use crate::catalog::{EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
@@ -534,14 +534,11 @@ fn check_loadable(trx: &Transaction, table: &OpenTable) -> Result<()> {
 /// LOAD-7.
 fn check_empty(table: &OpenTable) -> Result<()> {
     for index in table.indexes() {
-        let trees = [Some(&index.tree), index.buffer.tree_in_use()?];
-        let is_empty = |tree: &Tree| -> Result<bool> {
-            let leaf = tree.latch_leaf_shared(&[], Seek::Ge)?;
-            let page = leaf.slotted();
-            Ok(page.n_slots() == 0 && page.high().is_none())
+        let is_buffer_empty = match index.buffer.tree_in_use()? {
+            Some(tree) => tree.is_empty()?,
+            None => true,
         };
-        let mut trees = trees.into_iter().flatten();
-        if !trees.try_fold(true, |all, tree| Ok(all && is_empty(tree)?))? {
+        if !(is_buffer_empty && index.tree.is_empty()?) {
             return Err(Error::invalid(format!(
                 "table {} can't be loaded: it is not empty, or purge has not yet removed what was there",
                 table.def.name

@@ -13,9 +13,11 @@
 
 use crate::base::{Error, Result, Sabotage, TrxId};
 use crate::btree::{LeafPos, Seek, Tree};
-use crate::catalog::{DELETED, FROZEN_CUT, OpenIndex, OpenTable, entry_state, is_tombstone};
+use crate::catalog::{
+    DELETED, FROZEN_CUT, OpenIndex, OpenTable, Payload, REVIVED, entry_state, is_tombstone,
+};
 use crate::mtr::Mtr;
-use crate::page::{PageOp, SlottedRef, record_cost};
+use crate::page::{PageOp, record_cost};
 use crate::txn::{Core, Transaction};
 
 use super::entry::Freezer;
@@ -36,8 +38,6 @@ const READ_TOGETHER: usize = 64;
 pub struct Merged {
     pub leaves: usize,
     pub entries: usize,
-    /// It has come to the end, and begins again.
-    pub is_round: bool,
 }
 
 /// The tree of the index's change buffer, which is made if there is none; `None` if there is no room in it,
@@ -64,8 +64,8 @@ pub(super) fn buffer_with_room<'i>(
 }
 
 /// Moves the hand of an index on until entries were merged into so many leaves, it has looked at several
-/// times as many in vain, or it comes to the end.
-/// Does nothing if somebody else moves it. The caller holds no latch.
+/// times as many in vain, or it comes to the end. Does nothing if somebody else moves it. The caller holds no
+/// latch.
 pub fn merge_on(
     core: &Core,
     table: &OpenTable,
@@ -88,21 +88,19 @@ pub fn merge_on(
         // What is wrong the merge itself will meet.
         let _ = merger.read_ahead(&hand, LOOKS * leaves);
     }
-    let (mut looks, mut failed) = (LOOKS * leaves, None);
-    loop {
-        if merged.leaves == leaves || looks == 0 {
+    let (mut visits, mut failed) = (0, None);
+    for _ in 0..LOOKS * leaves {
+        if visits == leaves {
             break;
         }
-        looks -= 1;
-        let first = match merger.look(&hand) {
-            Ok(Look::Mergeable(first)) => first,
+        let (first, room) = match merger.look(&hand) {
+            Ok(Look::Mergeable(first, room)) => (first, room),
             Ok(Look::Next(next)) => {
                 *hand = next;
                 continue;
             }
             Ok(Look::End) => {
                 hand.clear();
-                merged.is_round = true;
                 failed = failed.or(merger.note_if_empty().err());
                 break;
             }
@@ -113,9 +111,10 @@ pub fn merge_on(
         };
         // Whatever comes of it, it goes on behind that.
         *hand = behind(&first);
-        match merger.merge_leaf(&first) {
+        visits += 1;
+        match merger.merge_leaf(&first, room) {
             Ok((entries, next)) => {
-                merged.leaves += 1;
+                merged.leaves += usize::from(entries > 0);
                 merged.entries += entries;
                 *hand = next;
             }
@@ -130,7 +129,8 @@ pub fn merge_on(
 
 /// What the hand finds in a leaf of a change buffer.
 enum Look {
-    Mergeable(Vec<u8>),
+    /// The first entry's key, and the room that it takes.
+    Mergeable(Vec<u8>, usize),
     /// Nothing. The next leaf begins there.
     Next(Vec<u8>),
     End,
@@ -164,7 +164,11 @@ impl Merger<'_> {
         let mut slots = leaf.at..page.n_slots();
         let found = slots.find(|&slot| self.is_mergeable(page.payload(slot)));
         Ok(match (found, page.high()) {
-            (Some(slot), _) => Look::Mergeable(page.key(slot)),
+            (Some(slot), _) => {
+                let key = page.key(slot);
+                let room = record_cost(key.len(), page.payload(slot).len());
+                Look::Mergeable(key, room)
+            }
             (None, Some(high)) => Look::Next(high.to_vec()),
             (None, None) => Look::End,
         })
@@ -198,22 +202,17 @@ impl Merger<'_> {
     }
 
     /// Merges what the change buffer has for the leaf of `first`, as far as one leaf of its tree goes, from
-    /// that key on. Returns how many entries these are, and where the hand goes on.
-    fn merge_leaf(&self, first: &[u8]) -> Result<(usize, Vec<u8>)> {
+    /// that key on, for which there is to be room. Returns how many entries these are, and where the hand
+    /// goes on.
+    fn merge_leaf(&self, first: &[u8], room: usize) -> Result<(usize, Vec<u8>)> {
         let (own, env) = (&self.index.tree, self.table.mtr_env());
-        let mut payload = Vec::new();
-        if !super::version::read_leaf_of(self.tree, first, &mut payload)? {
-            // Rolled back meanwhile.
-            return Ok((0, behind(first)));
-        }
         let mut mtr = Mtr::begin_in(env, self.index.space(), MAX_MTR)?;
-        let room = record_cost(first.len(), payload.len());
         let freezer = Freezer(self.core);
         let mut pos = own.latch_leaf_to_insert(&mut mtr, first, room, None, Some(&freezer))?;
         if pos.found && pos.slotted(&mtr).free_space() < FROZEN_CUT {
             // It may be frozen, and what takes its place not.
             mtr.release(pos.h);
-            pos = own.latch_shortened_leaf(&mut mtr, first, FROZEN_CUT, &freezer)?;
+            pos = own.latch_shortened_leaf(&mut mtr, first, FROZEN_CUT, None, &freezer)?;
         }
         let from = self.tree.latch_leaf_behind(&mut mtr, first)?;
         let (merged, next) = self.merge_latched(&mut mtr, pos, from);
@@ -233,57 +232,68 @@ impl Merger<'_> {
 
     /// Both leaves are latched.
     fn merge_latched(&self, mtr: &mut Mtr<'_>, pos: LeafPos, from: LeafPos) -> (usize, Vec<u8>) {
-        let high = pos.slotted(mtr).high().map(<[u8]>::to_vec);
-        let page = from.slotted(mtr).bytes().to_vec();
-        let buffer = SlottedRef::new(&page);
+        let (taken, mut next) = self.take(mtr, pos, from);
         let mut slots: Vec<[u8; 2]> = Vec::new();
-        let mut key = Vec::new();
-        let mut next = None;
-        let forgets = self.core.log.is_sabotaged(Sabotage::BufferedEntryLost);
-        for slot in usize::from(from.slot)..buffer.n_slots() {
-            key.clear();
-            buffer.push_key(slot, &mut key);
-            if high.as_ref().is_some_and(|high| key >= *high) {
-                next = Some(std::mem::take(&mut key));
-                break;
-            }
-            let payload = buffer.payload(slot);
-            if !self.is_mergeable(payload) {
+        for entry in &taken {
+            let number = entry.slot.to_le_bytes();
+            if self.core.log.is_sabotaged(Sabotage::BufferedEntryLost) && slots.is_empty() {
+                slots.push(number);
                 continue;
             }
-            if forgets && slots.is_empty() {
-                slots.push((slot as u16).to_le_bytes());
-                continue;
-            }
+            let (key, payload) = (&entry.key[..], &entry.payload[..]);
             let log_bytes = key.len() + payload.len() + ENTRY_LOG_BYTES + 2 * slots.len();
             let done = match log_bytes > mtr.log_room() {
                 true => Done::NoRoom,
-                false => self.merge_entry(mtr, pos, &key, payload),
+                false => self.merge_entry(mtr, pos, key, payload),
             };
             match done {
                 Done::Merged => {}
                 Done::Left => continue,
                 Done::NoRoom => {
-                    next = Some(std::mem::take(&mut key));
+                    next = key.to_vec();
                     break;
                 }
             }
-            slots.push((slot as u16).to_le_bytes());
+            slots.push(number);
             let counters = &self.core.pool.change_buffers.counters;
-            let counter = match entry_state(payload) {
-                _ if is_tombstone(payload) => &counters.merged_deletes,
-                Some((flags, _)) if flags & DELETED != 0 => &counters.merged_delete_marks,
-                _ => &counters.merged_inserts,
+            let counter = match is_tombstone(payload) {
+                true => &counters.merged_deletes,
+                false => &counters.merged_inserts,
             };
             counter.add(1);
         }
         if !slots.is_empty() {
             mtr.op(from.h, PageOp::RemoveMany { slots: &slots });
         }
-        let next = next.or_else(|| buffer.high().map(<[u8]>::to_vec));
-        // At the end of all: behind the last key, where nothing is found.
-        let next = next.unwrap_or_else(|| behind(&key));
         (slots.len(), next)
+    }
+
+    /// Copies what can be merged of what the change buffer's leaf has for the other one, and says where the
+    /// hand goes on behind all that.
+    fn take(&self, mtr: &Mtr<'_>, pos: LeafPos, from: LeafPos) -> (Vec<Taken>, Vec<u8>) {
+        let (own, buffer) = (pos.slotted(mtr), from.slotted(mtr));
+        let mut taken = Vec::new();
+        let mut key = Vec::new();
+        for slot in usize::from(from.slot)..buffer.n_slots() {
+            key.clear();
+            buffer.push_key(slot, &mut key);
+            if own.high().is_some_and(|high| &key[..] >= high) {
+                return (taken, key);
+            }
+            let payload = buffer.payload(slot);
+            if self.is_mergeable(payload) {
+                let is_revived = payload[0] & REVIVED != 0;
+                debug_assert!(is_tombstone(payload) || is_revived, "CB-3");
+                taken.push(Taken {
+                    slot: slot as u16,
+                    key: key.clone(),
+                    payload: payload.into(),
+                });
+            }
+        }
+        // At the end of all: behind the last key, where nothing is found.
+        let next = buffer.high().map_or_else(|| behind(&key), <[u8]>::to_vec);
+        (taken, next)
     }
 
     /// Makes the latched leaf say of the entry with this key, which it covers, what the change buffer's
@@ -333,6 +343,13 @@ impl Merger<'_> {
         mtr.op(h, insert);
         Done::Merged
     }
+}
+
+/// An entry of a change buffer that can be merged.
+struct Taken {
+    slot: u16,
+    key: Vec<u8>,
+    payload: Payload,
 }
 
 /// What became of an entry of a change buffer.

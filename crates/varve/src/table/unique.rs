@@ -125,7 +125,7 @@ fn for_each_entry(
     let mut from = prefix.to_vec();
     let mut key = Vec::new();
     loop {
-        let leaf = index.latch_leaf(&from, Seek::Ge, false, usize::MAX)?;
+        let leaf = index.latch_leaf(&from, Seek::Ge, usize::MAX)?;
         let page = leaf.slotted();
         for slot in leaf.at()..page.n_slots() {
             key.clear();

@@ -26,7 +26,7 @@
 //!   copied the leaf record.
 
 use crate::base::{Error, Result, Sabotage, TrxId};
-use crate::btree::{LeafAhead, Seek, Tree};
+use crate::btree::{LeafAhead, Tree};
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::history::Kind;
 use crate::txn::{Core, Counters, ReadView, Transaction, Visibility};
@@ -179,31 +179,20 @@ pub fn row_record<'a>(table: &OpenTable, key: &[u8], payload: &'a [u8]) -> Resul
     })
 }
 
-/// Copies the record with exactly this key; `false` if there is none.
+/// Copies the record of the index's own tree with exactly this key; `false` if there is none.
 pub fn read_leaf(index: &OpenIndex, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
-    read_leaf_ahead(index, key, None, payload)
+    read_leaf_of(&index.tree, key, None, payload)
 }
 
-/// The same in a tree.
-pub fn read_leaf_of(tree: &Tree, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
-    let leaf = tree.latch_leaf_shared(key, Seek::Ge)?;
-    if !leaf.exact {
-        return Ok(false);
-    }
-    payload.clear();
-    payload.extend_from_slice(leaf.slotted().payload(leaf.at));
-    Ok(true)
-}
-
-/// The same if the tree was asked before where the leaf is.
+/// The same of a tree, which may have been asked before where the leaf is.
 #[inline]
-pub fn read_leaf_ahead(
-    index: &OpenIndex,
+pub fn read_leaf_of(
+    tree: &Tree,
     key: &[u8],
     ahead: Option<LeafAhead>,
     payload: &mut Vec<u8>,
 ) -> Result<bool> {
-    let leaf = index.tree.latch_leaf_ahead(key, ahead)?;
+    let leaf = tree.latch_leaf_ahead(key, ahead)?;
     if !leaf.exact {
         return Ok(false);
     }

@@ -29,7 +29,7 @@ use crate::row::{Datum, ExternalValues, RowRef, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind};
 
-use super::entry::{KnownEntry, delete_mark_entry, insert_entry, move_entry};
+use super::entry::{delete_mark_entry, insert_entry, move_entry};
 use super::external::{
     StoredRow, damaged, dropped_refs, inline_row, row_for_keys, row_with_external_columns,
     store_row,
@@ -555,14 +555,9 @@ fn remove_row(
     for index in &table.secondary {
         key.clear();
         index.codec.encode_row(row, &mut key)?;
-        let own_len = key.len();
-        let known = KnownEntry {
-            row,
-            clustered: current.key,
-            own_len,
-            in_key: index.end_entry_key(&mut key, 0, current.key)?,
-        };
-        delete_mark_entry(trx, table, index, &key, &known).map_err(|e| match e {
+        let in_key = index.end_entry_key(&mut key, 0, current.key)?;
+        let entry = (current.key, in_key);
+        delete_mark_entry(trx, table, index, &key, entry).map_err(|e| match e {
             Error::Corrupt { .. } => damage_or_stale(table, current, e),
             e => e,
         })?;

@@ -157,7 +157,7 @@ pub struct Core {
     pub pacer: Pacer,
     /// The options of lag control may have changed.
     pub lag_options_changed: Wakeup,
-    /// Change buffers have much of what they may have, or are not to have anything.
+    /// Change buffers are nearly full, or nothing is to be buffered.
     pub merging_wanted: Wakeup,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,

@@ -373,7 +373,8 @@ fn remove(
     if !forgets {
         mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
     }
-    if !std::ptr::eq(tree, &index.tree) {
+    let is_buffered = !std::ptr::eq(tree, &index.tree);
+    if is_buffered {
         index.buffer.note_empty(pos.slotted(&mtr));
     }
     undo.mark_undone(&mut mtr, latch);
@@ -382,7 +383,9 @@ fn remove(
     if sparse {
         // A merge is an optimisation: if it fails, the tree is as correct as before.
         let _ = tree.maybe_merge(record.key);
-        index.buffer.note_pages();
+        if is_buffered {
+            index.buffer.note_pages();
+        }
     }
     Ok(())
 }

@@ -383,7 +383,7 @@ impl Cursor {
                 Some(_) => self.batch.limit.max(BOUNDED_BATCH),
                 None => self.batch.limit,
             };
-            let leaf = index.latch_leaf(from, seek, false, limit)?;
+            let leaf = index.latch_leaf(from, seek, limit)?;
             // Under the latch: whoever misses what purge has removed from the leaf is known as a member.
             let start = self.is_member(trx).then(|| from.clone());
             let page = leaf.slotted();
@@ -409,7 +409,7 @@ impl Cursor {
                 (Direction::Forward, ..) => resume.after_slot(&page, wanted.end - 1, direction),
                 (Direction::Backward, ..) => resume.after_slot(&page, wanted.start, direction),
             }
-            let ends_leaf = leaf.ends_leaf(direction == Direction::Forward);
+            let ends_leaf = leaf.ends_leaf(seek);
             drop(leaf);
             let is_cut_short = match start {
                 Some(start) => self.add_past(trx, (&start, seek), bound.as_deref(), limit)?,

@@ -16,7 +16,7 @@
 
 use crate::base::{IndexId, Result, StopPoint};
 use crate::btree::Seek;
-use crate::catalog::{IndexLeaf, RowRecord};
+use crate::catalog::{IndexLeaf, OpenIndex, RowRecord};
 use crate::lock::Acquired;
 use crate::page::SlottedRef;
 use crate::txn::Transaction;
@@ -93,7 +93,7 @@ impl Cursor {
         let direction = self.search.direction;
         let table = self.table.clone();
         let index = table.index_at(self.index)?;
-        let leaf = index.latch_leaf(&self.resume.key, seek, !self.gaps.are_open(), ONE_BY_ONE)?;
+        let leaf = self.latch_next(index, seek)?;
         let page = leaf.slotted();
         let candidates = candidates(&leaf, seek.is_forward());
         self.gaps.check_place(index, &leaf, direction)?;
@@ -183,8 +183,17 @@ impl Cursor {
             // Meanwhile others may have put rows before this one.
             return Ok(Step::Again);
         }
-        let ends_leaf = leaf.ends_leaf(direction == Direction::Forward);
+        let ends_leaf = leaf.ends_leaf(seek);
         self.leave(trx, index.id, page, ends_leaf)
+    }
+
+    /// Latches the leaf where the scan goes on.
+    fn latch_next<'i>(&self, index: &'i OpenIndex, seek: Seek) -> Result<IndexLeaf<'i>> {
+        let from = &self.resume.key;
+        match self.gaps.are_open() {
+            true => index.latch_leaf(from, seek, ONE_BY_ONE),
+            false => index.latch_leaf_to_lock(from, seek, ONE_BY_ONE),
+        }
     }
 
     /// The row `row.key` is gone: a lock that the scan has waited for to get it goes, too.
@@ -233,7 +242,7 @@ impl Cursor {
     fn is_first_of(&self, leaf: &IndexLeaf<'_>) -> bool {
         self.search.direction == Direction::Backward
             && self.row.key == leaf.slotted().low()
-            && leaf.ends_leaf(false)
+            && leaf.ends_leaf(Seek::Lt)
     }
 
     /// The latched leaf has no more candidates.

@@ -56,7 +56,7 @@ use self::state::{Ahead, Current, Direction, Next, Resume, Row, Search};
 use super::external::ExternalColumns;
 use super::rowlock::{IfLocked, Locked, lock_row_or};
 use super::version::{
-    VersionScratch, gone_version, read_leaf_ahead, row_record, sees, visible_or_newest,
+    VersionScratch, gone_version, read_leaf_of, row_record, sees, visible_or_newest,
 };
 use super::write::CurrentRow;
 
@@ -480,7 +480,12 @@ impl Cursor {
     /// Copies the version of the row `row.clustered` that the transaction sees to `payload`.
     fn read_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
         let (key, ahead) = (&self.row.clustered, self.ahead.leaf.take());
-        if !read_leaf_ahead(&self.table.clustered, key, ahead, &mut self.row.payload)? {
+        if !read_leaf_of(
+            &self.table.clustered.tree,
+            key,
+            ahead,
+            &mut self.row.payload,
+        )? {
             let payload = &mut self.row.payload;
             return match trx.read_view() {
                 Some(view) => gone_version(trx, view, &self.table, key, payload),
