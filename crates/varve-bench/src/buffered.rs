@@ -180,6 +180,8 @@ fn measure(
     let purged = begun.elapsed().as_secs_f64();
     let after_that = points()?;
     let pages = load::status(&mut client, &[&load::status_name(engine, "ibuf_size")])?[0];
+    // InnoDB's counter has been seen below zero.
+    let pages = u32::try_from(pages).unwrap_or_default();
     let merged = wait_for_merges(&mut client, engine)?;
     let at_rest = points()?;
     let buffering = format!("'{}'", args.buffering);
@@ -197,7 +199,7 @@ fn measure(
         deletes_written,
         purged,
         after_that,
-        pages as f64,
+        f64::from(pages),
         merged,
         at_rest,
     ])

@@ -30,7 +30,7 @@ use varve_sim::{SimDisk, panics};
 #[path = "support/damage.rs"]
 mod damage;
 
-use damage::{ROWS, build, put, u32_at};
+use damage::{ROWS, build, build_with, put, u32_at};
 
 // ---- Fields, one by one.
 
@@ -274,9 +274,10 @@ fn look_at_files(disk: &SimDisk) -> Result<()> {
 }
 
 /// Everything that a user may do, whatever comes of it.
-fn use_database(disk: &SimDisk) -> Result<()> {
+fn use_database(disk: &SimDisk, buffered: bool) -> Result<()> {
     look_at_files(disk)?;
     let db = open(disk)?;
+    db.buffer_all_changes(buffered);
     let ignore = |_: Result<()>| ();
     for def in definitions() {
         let Ok(table) = db.table(&def.name) else {
@@ -293,6 +294,7 @@ fn use_database(disk: &SimDisk) -> Result<()> {
         }
         ignore(use_table(&db, &table));
         ignore(db.check_table(&table).map(drop));
+        ignore(db.merge_changes(&def.name, 100).map(drop));
     }
     db.wait_for_purge(Duration::from_millis(20));
     ignore(
@@ -336,27 +338,32 @@ fn random_damage_is_an_error_at_worst() {
         Err(_) => default,
     };
     let (rounds, first): (u64, u64) = (number("VARVE_DAMAGE_ROUNDS", 150), number("VARVE_SEED", 1));
-    let original = build();
-    let all = pages(&original, |_, page| page[12] != 0);
-    let mut types: Vec<u8> = all.iter().map(|p| p.read(&original)[12]).collect();
-    types.sort_unstable();
-    types.dedup();
-    assert!(types.len() >= 10, "page types in the database: {types:?}");
+    let originals = [false, true].map(|buffered| {
+        let original = build_with(buffered);
+        let all = pages(&original, |_, page| page[12] != 0);
+        let mut types: Vec<u8> = all.iter().map(|p| p.read(&original)[12]).collect();
+        types.sort_unstable();
+        types.dedup();
+        assert!(types.len() >= 10, "page types in the database: {types:?}");
+        (original, all, types)
+    });
     panics::listen();
     let mut failed = 0;
     for seed in first..first + rounds {
         let mut rng = SmallRng::seed_from_u64(seed);
+        let buffered = seed.is_multiple_of(2);
+        let (original, all, types) = &originals[usize::from(buffered)];
         let wanted = *types.choose(&mut rng).unwrap();
         let of_type: Vec<_> = all
             .iter()
-            .filter(|p| p.read(&original)[12] == wanted)
+            .filter(|p| p.read(original)[12] == wanted)
             .collect();
         let place = (*of_type.choose(&mut rng).unwrap()).clone();
         let disk = original.copy();
         place.change(&disk, |page| random_damage(page, &mut rng, 100));
         let (done, finished) = mpsc::channel();
         std::thread::spawn(move || {
-            let body = std::panic::AssertUnwindSafe(|| use_database(&disk));
+            let body = std::panic::AssertUnwindSafe(|| use_database(&disk, buffered));
             let _ = done.send(std::panic::catch_unwind(body).map_err(drop));
         });
         let context =

@@ -161,6 +161,7 @@ fn work(db: &Database, dir: &Path, look: &mut dyn FnMut(&Path)) {
     for version in 2..=3 {
         write(db, "a/t", version).unwrap();
         write(db, "a/compressed", version).unwrap();
+        db.merge_changes("a/t", 10).unwrap();
         look(dir);
     }
     let mut trx = db.begin(Isolation::RepeatableRead);
@@ -205,6 +206,8 @@ fn nothing_stands_in_clear() {
         };
         let mut found = HashSet::new();
         let db = Database::open(dir.path(), options.clone()).unwrap();
+        // What is merged stands in both trees' pages.
+        db.buffer_all_changes(true);
         let mut look = |dir: &Path| found.extend(that_say(dir, SECRET));
         work(&db, dir.path(), &mut look);
         let crashed = copy(dir.path());

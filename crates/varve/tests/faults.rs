@@ -12,8 +12,6 @@
 //! `VARVE_FAULT_POINTS` is the number of operations tried of each script and kind of failure (0: all),
 //! `VARVE_FAULT_SEED` which.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +20,19 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::internals::io::Disk;
 use varve::{
-    ColumnType, Database, Error, HistoryOptions, Isolation, Options, RedefinitionWaits, Result,
-    Table, TableDef, Transaction, Value, Xid, values,
+    Database, Error, HistoryOptions, Isolation, Options, RedefinitionWaits, Result, Transaction,
 };
 use varve_sim::{CrashPoints, Failure, Fault, Image, Operation, SimDisk};
 
-const DIR: &str = "/data/db";
+#[path = "support/fault_steps.rs"]
+mod fault_steps;
 
-/// The rows of each table.
-type State = BTreeMap<String, BTreeMap<i64, (i64, Vec<u8>)>>;
+use fault_steps::{
+    Change, End, State, Step, definition, script, script_of_an_old_view, script_of_change_buffers,
+    state, state_to,
+};
+
+const DIR: &str = "/data/db";
 
 fn open(disk: &SimDisk) -> Result<Database> {
     let heals = disk.clone();
@@ -57,195 +59,6 @@ fn open(disk: &SimDisk) -> Result<Database> {
     Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
 }
 
-fn definition(name: &str) -> TableDef {
-    TableDef::new(name)
-        .column("id", ColumnType::i64())
-        .column("k", ColumnType::i64())
-        .column("body", ColumnType::Bytes(30_000))
-        .primary(&["id"])
-        .unique("by_k", &["k"])
-        .add_index(varve::IndexDef::new(
-            "by_body",
-            vec![varve::KeyPart::new(2).prefix(16)],
-        ))
-}
-
-/// A value that differs from others in all its parts.
-fn body(n: i64, len: usize) -> Vec<u8> {
-    let word = |at: i64| (n.wrapping_mul(1_000_003) ^ at).to_le_bytes();
-    (0..len.div_ceil(8) as i64)
-        .flat_map(word)
-        .take(len)
-        .collect()
-}
-
-/// What is done with a row.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Put(i64, i64, usize),
-    Delete(i64),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Commit,
-    Rollback,
-    /// Prepared, and committed by its handle.
-    Prepared,
-    /// Prepared, the handle dropped, and rolled back by its name.
-    PreparedRollback,
-    /// The second half is taken back, the rest committed.
-    Savepoint,
-}
-
-#[derive(Clone)]
-enum Step {
-    Create(&'static str),
-    Drop(&'static str),
-    Rename(&'static str, &'static str),
-    Truncate(&'static str),
-    Rebuild(&'static str),
-    Transaction(&'static str, Vec<Change>, End),
-    /// Reads all rows of all tables: the pool has not room for them.
-    Read,
-    /// Opens a read view, which the next steps leave behind.
-    Look,
-    /// It still sees what it saw, and ends.
-    LookAgain,
-    Reopen,
-}
-
-impl fmt::Debug for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Step::Create(name) => write!(f, "creating {name}"),
-            Step::Drop(name) => write!(f, "dropping {name}"),
-            Step::Rename(from, to) => write!(f, "renaming {from} to {to}"),
-            Step::Truncate(name) => write!(f, "emptying {name}"),
-            Step::Rebuild(name) => write!(f, "rebuilding {name}"),
-            Step::Transaction(name, changes, end) => {
-                write!(f, "{} changes of {name} and {end:?}", changes.len())
-            }
-            Step::Read => write!(f, "reading"),
-            Step::Look => write!(f, "opening a view"),
-            Step::LookAgain => write!(f, "reading by the view"),
-            Step::Reopen => write!(f, "closing and opening"),
-        }
-    }
-}
-
-fn apply(state: &mut State, table: &str, changes: &[Change]) {
-    let rows = state.get_mut(table).expect("it exists");
-    for change in changes {
-        match *change {
-            Change::Put(id, k, len) => drop(rows.insert(id, (k, body(k, len)))),
-            Change::Delete(id) => drop(rows.remove(&id)),
-        }
-    }
-}
-
-impl Step {
-    /// What the step makes of a state.
-    fn apply(&self, state: &mut State) {
-        match self {
-            Step::Create(name) => drop(state.insert(name.to_string(), BTreeMap::new())),
-            Step::Drop(name) => drop(state.remove(*name)),
-            Step::Rename(from, to) => {
-                let rows = state.remove(*from).expect("it exists");
-                state.insert(to.to_string(), rows);
-            }
-            Step::Truncate(name) => state.get_mut(*name).expect("it exists").clear(),
-            Step::Transaction(table, changes, end) => match end {
-                End::Commit | End::Prepared => apply(state, table, changes),
-                End::Savepoint => apply(state, table, &changes[..changes.len() / 2]),
-                End::Rollback | End::PreparedRollback => {}
-            },
-            Step::Rebuild(_) => {}
-            Step::Read | Step::Look | Step::LookAgain | Step::Reopen => {}
-        }
-    }
-
-    fn run(&self, db: &Database, before: &State) -> Result<()> {
-        match self {
-            Step::Create(name) => db.create_table(&definition(name)).map(drop),
-            Step::Drop(name) => db.drop_table(name),
-            Step::Rename(from, to) => db.rename_table(from, to),
-            Step::Truncate(name) => db.truncate_table(name),
-            Step::Rebuild(name) => db.rebuild_table(&definition(name)),
-            Step::Transaction(name, changes, end) => transact(db, name, changes, *end),
-            Step::Read => {
-                before
-                    .keys()
-                    .try_for_each(|name| db.table(name).map(drop))?;
-                assert!(state(db)? == *before, "rows differ");
-                Ok(())
-            }
-            Step::Look | Step::LookAgain | Step::Reopen => {
-                unreachable!("the script's driver does that")
-            }
-        }
-    }
-}
-
-fn change(trx: &mut Transaction, table: &Table, changes: &[Change]) -> Result<()> {
-    changes.iter().try_for_each(|change| match *change {
-        Change::Put(id, k, len) => table.put(trx, values![id, k, Value::Bytes(body(k, len))]),
-        Change::Delete(id) => table.delete(trx, values![id]).map(drop),
-    })
-}
-
-fn transact(db: &Database, name: &str, changes: &[Change], end: End) -> Result<()> {
-    let table = db.table(name)?;
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    let half = changes.len() / 2;
-    change(&mut trx, &table, &changes[..half])?;
-    let savepoint = trx.savepoint();
-    change(&mut trx, &table, &changes[half..])?;
-    match end {
-        End::Commit => trx.commit(),
-        End::Rollback => trx.rollback(),
-        End::Savepoint => {
-            trx.rollback_to(savepoint)?;
-            trx.commit()
-        }
-        End::Prepared => {
-            trx.prepare(&xid())?;
-            trx.commit()
-        }
-        End::PreparedRollback => {
-            trx.prepare(&xid())?;
-            drop(trx);
-            db.rollback_prepared(&xid())
-        }
-    }
-}
-
-fn xid() -> Xid {
-    Xid::new(1, b"fault", b"1").unwrap()
-}
-
-fn state(db: &Database) -> Result<State> {
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    let state = state_to(db, &mut trx)?;
-    trx.commit()?;
-    Ok(state)
-}
-
-/// What the transaction sees.
-fn state_to(db: &Database, trx: &mut Transaction) -> Result<State> {
-    let mut state = State::new();
-    for name in db.tables()? {
-        let table = db.table(&name)?;
-        let mut rows = BTreeMap::new();
-        for row in table.rows(trx)? {
-            let row = row?;
-            rows.insert(row.get("id")?, (row.get("k")?, row.get("body")?));
-        }
-        state.insert(name, rows);
-    }
-    Ok(state)
-}
-
 /// A transaction with a view, and what it is to see.
 type OldView = (Transaction, State);
 
@@ -264,60 +77,6 @@ fn look_again(db: &Database, view: Option<OldView>) -> Result<()> {
         "an old view changed its mind"
     );
     trx.commit()
-}
-
-/// Long and short rows in three tables, changed in each way there is, and tables made, renamed, emptied and
-/// dropped.
-fn script() -> Vec<Step> {
-    use Change::{Delete, Put};
-    let fill =
-        |from: i64, n: i64, len: usize| (from..from + n).map(move |id| Put(id, id * 10, len));
-    vec![
-        Step::Read,
-        Step::Transaction("a/t", vec![Put(1, 7, 50), Put(900, 8, 9_000)], End::Commit),
-        Step::Create("b/new"),
-        Step::Transaction("b/new", fill(0, 30, 700).collect(), End::Commit),
-        Step::Transaction("a/t", fill(100, 40, 500).collect(), End::Rollback),
-        Step::Transaction(
-            "a/t",
-            vec![Put(2, 3, 12_000), Delete(5), Put(3, 1003, 20), Delete(900)],
-            End::Savepoint,
-        ),
-        Step::Rename("b/new", "c/moved"),
-        Step::Transaction(
-            "c/moved",
-            vec![Put(3, 77, 5_000), Delete(4)],
-            End::PreparedRollback,
-        ),
-        Step::Transaction("c/moved", vec![Put(3, 78, 100), Delete(6)], End::Prepared),
-        Step::Read,
-        Step::Truncate("a/u"),
-        Step::Transaction("a/u", fill(0, 60, 300).collect(), End::Commit),
-        Step::Rebuild("a/t"),
-        Step::Reopen,
-        Step::Transaction("a/t", fill(20, 60, 900).collect(), End::Commit),
-        Step::Drop("c/moved"),
-        Step::Transaction("a/t", (20..60).map(Delete).collect(), End::Commit),
-        Step::Read,
-    ]
-}
-
-/// A view that is open while what it sees is changed and deleted, twice, and long values with it: more than
-/// the pool has room for.
-fn script_of_an_old_view() -> Vec<Step> {
-    use Change::{Delete, Put};
-    let change = |n: i64| {
-        (0..400).map(move |id| Put(id, id * 10 + n, if id % 40 == 0 { 9_000 } else { 700 }))
-    };
-    vec![
-        Step::Look,
-        Step::Transaction("a/t", change(1).collect(), End::Commit),
-        Step::Transaction("a/t", change(2).collect(), End::Commit),
-        Step::Transaction("a/t", (100..500).map(Delete).collect(), End::Commit),
-        Step::LookAgain,
-        Step::Transaction("a/t", change(3).collect(), End::Commit),
-        Step::Read,
-    ]
 }
 
 /// A database that was closed, and what it holds.
@@ -796,4 +555,11 @@ fn a_rebuild_that_is_committed_has_not_failed() {
 fn each_operation_under_an_old_view_fails() {
     let (image, state) = base();
     try_faults(&image, &script_of_an_old_view(), &state, 16);
+}
+
+/// Whatever fails while entries are buffered or merged, none is lost, and none is there twice.
+#[test]
+fn each_operation_under_change_buffers_fails() {
+    let (image, state) = base();
+    try_faults(&image, &script_of_change_buffers(), &state, 50);
 }

@@ -213,6 +213,55 @@ fn a_rollback_that_needs_more_than_is_kept_waits() {
     db.close().unwrap();
 }
 
+/// A change buffer for which there is no room is not made: entries go to the index's own tree as long as that
+/// has room.
+#[test]
+fn without_room_for_a_change_buffer_changes_are_not_buffered() {
+    let (dir, disk, log) = place();
+    let db = open(&disk, dir.path(), &log).unwrap();
+    let table = create(&db);
+    fill(&db, &table);
+    disk.fill_up_for("a/t.vdt");
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let (inserted, _) = until_refused(|n| insert(&mut trx, &table, 1000 + n, 900));
+    trx.commit().unwrap();
+    let rows = 300 + inserted;
+
+    db.buffer_all_changes(true);
+    let another = |id: i64| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut cursor = table.cursor(0)?;
+        let key = table.def().key(0, &[Value::Int(id)])?;
+        assert!(cursor.seek(
+            &mut trx,
+            &key.datums(),
+            KeyMatch::Exact,
+            LockMode::Exclusive
+        )?);
+        let row = [Value::Int(id), Value::Bytes(vec![!id as u8; 300])];
+        trx.update(&table, &cursor, &table.def().row(&row)?.datums())?;
+        trx.commit()
+    };
+    let pages = || {
+        let status = db.status();
+        status.iter().find(|s| s.0 == "ibuf_size").unwrap().1
+    };
+    let done = (0..50).filter(|&id| another(id).is_ok()).count();
+    assert!(
+        done > 0 && pages() == 0,
+        "{done} changes, {} pages",
+        pages()
+    );
+    check(&db, &table, rows);
+    disk.make_room();
+    (50..100).for_each(|id| another(id).unwrap());
+    assert!(pages() > 0);
+    check(&db, &table, rows);
+    assert!(db.merge_changes("a/t", 1000).unwrap() > 0);
+    check(&db, &table, rows);
+    db.close().unwrap();
+}
+
 /// SP-9, SP-10: a view keeps purge from giving back what the statements before took. What was taken is there
 /// again the next time.
 #[test]

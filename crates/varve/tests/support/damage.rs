@@ -13,8 +13,14 @@ pub const ROWS: i64 = 400;
 /// A database that was closed while a view was open and a transaction had not ended: it has a page of every
 /// kind.
 pub fn build() -> SimDisk {
+    build_with(false)
+}
+
+/// The same; changes are buffered where they can be, or are not.
+pub fn build_with(buffered: bool) -> SimDisk {
     let disk = SimDisk::default();
     let db = open(&disk).unwrap();
+    db.buffer_all_changes(buffered);
     let tables = definitions().map(|def| db.create_table(&def).unwrap());
     for table in &tables {
         let mut trx = db.begin(Isolation::RepeatableRead);
