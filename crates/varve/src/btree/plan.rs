@@ -9,6 +9,7 @@
 //! right side two children and whose left side fits. If it leaves the right side more, one child more would
 //! not have fitted on the left; so the right side takes less than two keys and one record without a key.
 
+use crate::base::get_u56;
 use crate::page::{SlottedRef, VERSION_KEY_BYTES, common_prefix_len, max_key, record_cost};
 
 use super::descend::child_at;
@@ -57,15 +58,18 @@ fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Optio
         true => (above, below),
         false => (below, above),
     };
-    let takes_it = |separator: &Vec<u8>| {
-        let size = match new.key < &separator[..] {
-            true => size_under(p, 0..keep, p.low(), Some(separator)),
-            false => size_under(p, keep..n, separator, p.high()),
-        };
-        size + new.room <= p.capacity()
-    };
+    let takes_it =
+        |separator: &Vec<u8>| side_size(p, keep, separator, new.key) + new.room <= p.capacity();
     let first = first.filter(|separator| second.is_none() || takes_it(separator));
     first.or(second)
+}
+
+/// Bytes that the side of the split takes to which `key` belongs.
+fn side_size(p: SlottedRef<'_>, keep: usize, separator: &[u8], key: &[u8]) -> usize {
+    match key < separator {
+        true => size_under(p, 0..keep, p.low(), Some(separator)),
+        false => size_under(p, keep..p.n_slots(), separator, p.high()),
+    }
 }
 
 /// Bytes of slots and records of `p`'s records from `slots` in a page of their own whose keys share `prefix`
@@ -117,9 +121,14 @@ pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8], room: usize) -> Option<S
         let separator = separator(p, keep, new)?;
         fits(p, keep, &separator).then_some(SplitPlan { keep, separator })
     };
-    run_boundary(p, new.map(|new| new.pos))
-        .and_then(good)
-        .or_else(|| middle(p).and_then(good))
+    let has_room =
+        |plan: &SplitPlan| side_size(p, plan.keep, &plan.separator, key) + room <= p.capacity();
+    let by_pattern = match new {
+        Some(new) => run_boundary(p, new.pos).and_then(good),
+        None => growth_boundary(p, key).and_then(good).filter(has_room),
+    };
+    by_pattern
+        .or_else(|| boundary_near(p, p.used_space() / 2).and_then(good))
         .or_else(|| {
             (0..=n)
                 .filter_map(good)
@@ -178,9 +187,9 @@ pub(super) fn may_shift(p: SlottedRef<'_>, key: &[u8]) -> bool {
 }
 
 /// How to make room for `key`, which is to be inserted, or its record to grow, in one of two neighbouring
-/// leaves that has no such `room`. Both become equally full, or the left one nearly full if a record of the
-/// right one grows; `None` if there is too little to gain. If insertions come in a run, which leaves full
-/// pages behind by itself, the right leaf gets no more than what lies beyond its end.
+/// leaves that has no such `room`. Both become equally full, or, if records grow one after the other, that
+/// where they have done so is filled; `None` if there is too little to gain. If insertions come in a run,
+/// which leaves full pages behind by itself, the right leaf gets no more than what lies beyond its end.
 pub(super) fn plan_shift(
     left: SlottedRef<'_>,
     right: SlottedRef<'_>,
@@ -193,7 +202,7 @@ pub(super) fn plan_shift(
         false => (right, left),
     };
     let (n, new) = (full.n_slots(), incoming(full, key, room));
-    if let Some(end) = run_boundary(full, new.map(|new| new.pos)) {
+    if let Some(end) = new.and_then(|new| run_boundary(full, new.pos)) {
         let goes = is_left_full && end < n && ascends(full, end);
         let separator = separator(full, end, new).filter(|_| goes)?;
         let plan = shift_that_fits(left, right, Moved::Right(end), separator, (key, room))?;
@@ -206,15 +215,25 @@ pub(super) fn plan_shift(
         full.used_space() + room,
         other.used_space(),
     );
-    // So many bytes go, from the end next to the other page on. Rows mostly grow in their order: those in
-    // the left page have done so, and need no room.
-    let mut excess = match new {
-        None if !is_left_full => {
-            let takes = capacity.checked_sub(least + capacity / 16)?;
+    let pos = full.search(key).ok();
+    // So many bytes go, from the end next to the other page on.
+    let mut excess = match pos.and_then(|pos| Some((pos, growth_at(full, pos)?))) {
+        // What is in the other page has grown, and needs no room, but for what goes there now.
+        Some((_, order)) if (order == Growth::Ascending) != is_left_full => {
+            let takes = capacity.checked_sub(least + room)? / 9 * 8;
             (takes >= capacity / 16).then_some(takes)?
         }
         _ if most + least + capacity / 8 > 2 * capacity => return None,
-        _ => most.checked_sub(least)? / 2,
+        // What is to grow goes where there is room.
+        Some((pos, order)) => {
+            let waiting = match order {
+                Growth::Ascending => pos + 1..n,
+                Growth::Descending => 0..pos,
+            };
+            let waiting: usize = waiting.map(|slot| full.cost(slot)).sum();
+            waiting.max(capacity / 8).min(most.checked_sub(least)? / 2)
+        }
+        None => most.checked_sub(least)? / 2,
     };
     let slots: &mut dyn Iterator<Item = usize> = match is_left_full {
         true => &mut (1..n).rev(),
@@ -290,8 +309,8 @@ fn ascends(p: SlottedRef<'_>, pos: usize) -> bool {
 /// The last leaf is where several clients insert numbers that somebody counts, and not quite in their order.
 /// So an insertion behind its middle is taken for one of those: the page is left nearly full, with some room
 /// for those that come late.
-fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
-    let (pos, n) = (pos?, p.n_slots());
+fn run_boundary(p: SlottedRef<'_>, pos: usize) -> Option<usize> {
+    let n = p.n_slots();
     let goes_on = ascends(p, pos) || p.last_insert() == Some(pos);
     match p.level() {
         0 if goes_on => Some(pos),
@@ -301,8 +320,53 @@ fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
     }
 }
 
-/// The boundary nearest to the middle in bytes, or one near it with a shorter separator.
-fn middle(p: SlottedRef<'_>) -> Option<usize> {
+/// Where to split a full leaf in which a record grows, if its records do one after the other. Those that have
+/// grown need no more room: they stay together, seven eighths of the page at least. The other page, nearly
+/// empty, takes what has no room elsewhere ([`plan_shift`]); halves would stay halves.
+fn growth_boundary(p: SlottedRef<'_>, key: &[u8]) -> Option<usize> {
+    let (pos, last) = (p.search(key).ok()?, p.n_slots().checked_sub(1)?);
+    let (used, least) = (p.used_space(), p.used_space() / 8);
+    Some(match growth_at(p, pos)? {
+        Growth::Ascending => boundary_near(p, used - least)?.max(pos + 1).min(last),
+        Growth::Descending => boundary_near(p, least)?.min(pos).max(1),
+    })
+}
+
+/// The order in which the records of a leaf grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    Ascending,
+    Descending,
+}
+
+/// In which order they do, where the next one is that in slot `pos`: those on one side of it have a younger
+/// writer than those on the other. `None` if it does not look like either order.
+fn growth_at(p: SlottedRef<'_>, pos: usize) -> Option<Growth> {
+    const LOOKED_AT: usize = 4;
+    // Flags and writer are what records of all indexes begin with.
+    let writer = |slot| {
+        p.payload(slot)
+            .first_chunk::<8>()
+            .map(|state| get_u56(&state[1..]))
+    };
+    let range = |slots: std::ops::Range<usize>| {
+        let writers = slots.map(|slot| writer(slot).unwrap_or_default());
+        writers.fold(None, |found: Option<(u64, u64)>, trx| {
+            Some(found.map_or((trx, trx), |(least, most)| (least.min(trx), most.max(trx))))
+        })
+    };
+    let before = range(pos.saturating_sub(LOOKED_AT)..pos);
+    let after = range(pos + 1..(pos + 1 + LOOKED_AT).min(p.n_slots()));
+    match (before, after) {
+        (Some(before), Some(after)) if before.0 > after.1 => Some(Growth::Ascending),
+        (Some(before), Some(after)) if before.1 < after.0 => Some(Growth::Descending),
+        _ => None,
+    }
+}
+
+/// The boundary below which there are as near as possible so many bytes, or one near it with a shorter
+/// separator.
+fn boundary_near(p: SlottedRef<'_>, bytes: usize) -> Option<usize> {
     let n = p.n_slots();
     let least = match p.is_inner() {
         true => MIN_CHILDREN,
@@ -311,10 +375,9 @@ fn middle(p: SlottedRef<'_>) -> Option<usize> {
     if n < 2 * least {
         return None;
     }
-    let half = p.used_space() / 2;
     let mut sum = 0;
     let mut mid = 0;
-    while mid < n && sum + p.cost(mid) / 2 < half {
+    while mid < n && sum + p.cost(mid) / 2 < bytes {
         sum += p.cost(mid);
         mid += 1;
     }

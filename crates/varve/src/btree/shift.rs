@@ -6,10 +6,12 @@
 //! three at once, and only neighbours under the same parent are looked at. It costs rewriting a page each
 //! time, which is why no tree is dense that is redo-logged.
 //!
-//! Records that grow are another matter. Runs of insertions leave full leaves behind, and if their rows grow
-//! later, each of these leaves would be split, and stay half full. With this the first one makes room for
-//! some of the next ones, too. What lies beyond the end of a run would get a page of its own, once in a run:
-//! the next page takes it, if it has the room.
+//! Records that grow are another matter. Runs of insertions leave full leaves behind, and if their rows
+//! grow later, each of these leaves would be split, and stay half full. With this the first one makes room
+//! for some of the next ones, too. Mostly they grow in the order of their keys, or against it, which their
+//! writers tell: then what has grown is left in nearly full pages, and what has room moves along with the
+//! growth (`plan.rs`). What lies beyond the end of a run would get a page of its own, once in a run: the
+//! next page takes it, if it has the room.
 //!
 //! Like a split it is one mini-transaction (BT-4): parent, left and right page are latched, in this order,
 //! and the separator between the two becomes another one. That a page's range grows is nothing to those who
@@ -81,8 +83,12 @@ impl Tree {
         let above = SlottedRef::new(mtr.bytes(parent));
         let l = SlottedRef::new(mtr.bytes(left));
         let r = SlottedRef::new(mtr.bytes(right));
-        let most = above.free_space();
-        let fits = |plan: &ShiftPlan| record_cost(plan.separator.len(), CHILD_BYTES) <= most;
+        // The separator of before goes.
+        let most = above.free_space() + above.cost(slot);
+        let fits = |plan: &ShiftPlan| {
+            let suffix = plan.separator.len() - above.prefix_len();
+            record_cost(suffix, CHILD_BYTES) <= most
+        };
         let Some(plan) = plan_shift(l, r, key, room).filter(fits) else {
             return false;
         };
