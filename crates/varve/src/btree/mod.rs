@@ -57,8 +57,8 @@
 //! A page is split between the nearest records to its middle (in bytes) with the shortest
 //! separator near it, or at the place of insertion if the page's last insertion was next to it: ascending and
 //! descending runs, also several in one index, leave full pages behind. What lies beyond the end of a run
-//! goes to the other page, and the new record stays with the run. Leaf separators are cut to the shortest
-//! string that separates.
+//! goes to the other page, and the new record stays with the run. If records grow one after the other, those
+//! that have grown stay together in one page. Leaf separators are cut to the shortest string that separates.
 //!
 //! A leaf whose records can be made shorter is not split until they are (`shorten`): their owner knows of
 //! bytes that nobody needs any more. A leaf in which a record grows first gives records to a neighbour, and

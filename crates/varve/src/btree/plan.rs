@@ -187,9 +187,10 @@ pub(super) fn may_shift(p: SlottedRef<'_>, key: &[u8]) -> bool {
 }
 
 /// How to make room for `key`, which is to be inserted, or its record to grow, in one of two neighbouring
-/// leaves that has no such `room`. Both become equally full, or, if records grow one after the other, that
-/// where they have done so is filled; `None` if there is too little to gain. If insertions come in a run,
-/// which leaves full pages behind by itself, the right leaf gets no more than what lies beyond its end.
+/// leaves that has no such `room`. If records grow one after the other, the leaf where they have done so is
+/// filled, or what is still to grow goes where there is room; otherwise both become equally full. `None` if
+/// there is too little to gain. If insertions come in a run, which leaves full pages behind by itself, the
+/// right leaf gets no more than what lies beyond its end.
 pub(super) fn plan_shift(
     left: SlottedRef<'_>,
     right: SlottedRef<'_>,
@@ -223,6 +224,11 @@ pub(super) fn plan_shift(
             let takes = capacity.checked_sub(least + room)? / 9 * 8;
             (takes >= capacity / 16).then_some(takes)?
         }
+        // Perhaps some of them do: mostly it is in the order of their keys.
+        None if pos.is_some() && !is_left_full => {
+            let takes = capacity.checked_sub(least + capacity / 16)?;
+            (takes >= capacity / 16).then_some(takes)?
+        }
         _ if most + least + capacity / 8 > 2 * capacity => return None,
         // What is to grow goes where there is room.
         Some((pos, order)) => {
@@ -231,7 +237,8 @@ pub(super) fn plan_shift(
                 Growth::Descending => 0..pos,
             };
             let waiting: usize = waiting.map(|slot| full.cost(slot)).sum();
-            waiting.max(capacity / 8).min(most.checked_sub(least)? / 2)
+            let half = most.checked_sub(least)? / 2;
+            waiting.max(capacity / 8).max(room).min(half)
         }
         None => most.checked_sub(least)? / 2,
     };
@@ -321,8 +328,8 @@ fn run_boundary(p: SlottedRef<'_>, pos: usize) -> Option<usize> {
 }
 
 /// Where to split a full leaf in which a record grows, if its records do one after the other. Those that have
-/// grown need no more room: they stay together, seven eighths of the page at least. The other page, nearly
-/// empty, takes what has no room elsewhere ([`plan_shift`]); halves would stay halves.
+/// grown need no more room: they stay together, about seven eighths of the page at least. The other page,
+/// nearly empty, takes what has no room elsewhere ([`plan_shift`]); halves would stay halves.
 fn growth_boundary(p: SlottedRef<'_>, key: &[u8]) -> Option<usize> {
     let (pos, last) = (p.search(key).ok()?, p.n_slots().checked_sub(1)?);
     let (used, least) = (p.used_space(), p.used_space() / 8);
@@ -343,7 +350,7 @@ enum Growth {
 /// writer than those on the other. `None` if it does not look like either order.
 fn growth_at(p: SlottedRef<'_>, pos: usize) -> Option<Growth> {
     const LOOKED_AT: usize = 4;
-    // Flags and writer are what records of all indexes begin with.
+    // Flags and writer are what records of all indexes begin with (docs/format.md); frozen ones have none.
     let writer = |slot| {
         p.payload(slot)
             .first_chunk::<8>()
