@@ -381,13 +381,19 @@ fn change_buffers_have_a_limit() {
         "{}",
         status(&db, "ibuf_inserts")
     );
-    // Pages above the leaves are made by the way.
+    // Whoever finds them full merges what one leaf has, which may free less than he takes; and pages above
+    // the leaves are made by the way.
     assert!(
-        largest > most / 2 && largest <= most + 4,
+        largest > most / 2 && largest <= most + 8,
         "{largest} of {most}"
     );
     check(&db, &table, 40_000);
     estimates_are_right(&db, &table);
+    // Another handle of the table takes them over.
+    drop(table);
+    db.rename_table(NAME, "b/other").unwrap();
+    db.rename_table("b/other", NAME).unwrap();
+    let table = db.table(NAME).unwrap();
     let none = ChangeBufferOptions {
         buffering: ChangeBuffering::None,
         max_size_pct: 5,

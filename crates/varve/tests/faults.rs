@@ -563,3 +563,38 @@ fn each_operation_under_change_buffers_fails() {
     let (image, state) = base();
     try_faults(&image, &script_of_change_buffers(), &state, 50);
 }
+
+/// A change buffer that could not be read for a moment was out of use, and its index with it, until the table
+/// was opened again.
+#[test]
+fn a_change_buffer_that_is_refused_for_a_moment_is_not_given_up() {
+    let (image, mut state) = base();
+    let disk = SimDisk::new(image);
+    let db = open(&disk).unwrap();
+    let changes = (0..300)
+        .map(|id| Change::Put(id, id * 10 + 1, 801))
+        .collect();
+    for step in [Step::Buffer, Step::Transaction("a/t", changes, End::Commit)] {
+        step.run(&db, &state).unwrap();
+        step.apply(&mut state);
+    }
+    db.close().unwrap();
+    let image = disk.image();
+    let mut refused = 0;
+    for n in 0.. {
+        let disk = SimDisk::new(image.clone());
+        let db = open(&disk).unwrap();
+        let fault = Fault::always(Operation::Read, Failure::Io).on("a/t.vdt");
+        disk.inject(fault.limited(n, 1));
+        // Somebody in the background may have met it.
+        refused += u32::from(db.table("a/t").is_err());
+        let struck = disk.faults_struck();
+        disk.heal();
+        check(&db, &[state.clone()], Garbage::None).unwrap();
+        db.crash();
+        if struck == 0 {
+            break;
+        }
+    }
+    assert!(refused > 1, "{refused}");
+}

@@ -270,7 +270,7 @@ mod tests {
             all.note_pages(size, pages);
         }
         assert_eq!(all.pages(), 10);
-        assert!(all.are_nearly_full(53) && !all.are_nearly_full(54));
+        assert!(all.are_nearly_full(55) && !all.are_nearly_full(56));
         assert_eq!(all.largest(|_| true), Some((TableId(5), IndexId(5))));
         assert_eq!(all.largest(|n| n.0 > 5), Some((TableId(6), IndexId(6))));
         // Another handle's.

@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::base::{NO_PAGE, PageId, Result, SYSTEM_SPACE, TrxId};
+use crate::base::{Error, NO_PAGE, PageId, Result, SYSTEM_SPACE, TrxId};
 use crate::btree::{LeafHint, Seek, SharedLeaf, Tree, is_empty_tree};
 use crate::buffer::{AllChangeBuffers, BufferSize, EntryChange};
 use crate::page::{BulkRecsBuilder, OFF_USER, PageOp, PageType, SlottedRef};
@@ -114,12 +114,24 @@ impl ChangeBuffer {
         self.opened.get()?.as_ref().ok()
     }
 
-    /// A leaf of the tree, latched exclusively, gets an entry.
-    pub fn note_use(&self) {
-        if !self.in_use.load(Ordering::Relaxed)
+    /// A leaf of the tree, latched exclusively, gets an entry. Whether it is the first one.
+    pub fn note_use(&self) -> bool {
+        if self.in_use.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(opened) = self.opened() else {
+            return false;
+        };
+        self.in_use.store(true, Ordering::Release);
+        opened.all().list(&opened.size);
+        true
+    }
+
+    /// Another handle of the table has it from now on; nobody uses either.
+    pub fn list_again(&self) {
+        if self.in_use.load(Ordering::Relaxed)
             && let Some(opened) = self.opened()
         {
-            self.in_use.store(true, Ordering::Release);
             opened.all().list(&opened.size);
         }
     }
@@ -573,25 +585,30 @@ fn image(
 }
 
 impl OpenTable {
-    /// Opens the change buffers that the file has.
-    pub(super) fn open_change_buffers(&self) {
+    /// Opens the change buffers that the file has. What is damaged makes its index useless; what can't be
+    /// read now may be readable when the table is opened again.
+    pub(super) fn open_change_buffers(&self) -> Result<()> {
         let trees = match self.loose_trees() {
-            Ok(None) => return,
+            Ok(None) => return Ok(()),
             Ok(Some((_, trees))) => trees,
             // Nobody knows which of them have one.
-            Err(why) => {
+            Err(why @ Error::Corrupt { .. }) => {
                 let may_have = self.secondary.iter().filter(|index| index.may_buffer);
-                return may_have.for_each(|index| index.buffer.put(Err(why.clone())));
+                may_have.for_each(|index| index.buffer.put(Err(why.clone())));
+                return Ok(());
             }
+            Err(why) => return Err(why),
         };
         for tree in trees {
             let of = tree.index.change_buffer_of();
-            if let Some(index) = of.and_then(|of| self.secondary.iter().find(|i| i.id == of))
-                && let Err(why) = self.open_change_buffer(index, tree)
-            {
-                index.buffer.put(Err(why));
+            let index = of.and_then(|of| self.secondary.iter().find(|i| i.id == of));
+            match index.map(|index| (index, self.open_change_buffer(index, tree))) {
+                Some((index, Err(why @ Error::Corrupt { .. }))) => index.buffer.put(Err(why)),
+                Some((_, opened)) => opened?,
+                None => {}
             }
         }
+        Ok(())
     }
 
     fn open_change_buffer(&self, index: &OpenIndex, tree: LooseTree) -> Result<()> {
@@ -610,10 +627,15 @@ impl OpenTable {
         let making = index.buffer.hand.lock();
         if index.buffer.tree()?.is_none() {
             let id = index.id.change_buffer();
-            let root = self.make_loose_tree(id)?;
-            let opened = self.open_change_buffer(index, LooseTree { index: id, root });
-            // It is on the list: no other one may be made.
-            opened.inspect_err(|why| index.buffer.put(Err(why.clone())))?;
+            // If it could not be opened after it was made, it is on the list.
+            let trees = self
+                .loose_trees()?
+                .map_or_else(Vec::new, |(_, trees)| trees);
+            let root = match trees.iter().find(|tree| tree.index == id) {
+                Some(tree) => tree.root,
+                None => self.make_loose_tree(id)?,
+            };
+            self.open_change_buffer(index, LooseTree { index: id, root })?;
         }
         drop(making);
         let tree = index.buffer.tree()?;

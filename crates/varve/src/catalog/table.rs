@@ -373,7 +373,7 @@ impl OpenTable {
             def,
         };
         table.load_counters()?;
-        table.open_change_buffers();
+        table.open_change_buffers()?;
         Ok(table)
     }
 
@@ -497,6 +497,8 @@ impl OpenTable {
         for index in &mut self.secondary {
             if let Some(same) = old.secondary.iter().find(|i| i.id == index.id) {
                 index.buffer = same.buffer.clone();
+                // What this handle has opened itself has struck it off.
+                index.buffer.list_again();
             }
         }
     }

@@ -23,7 +23,7 @@ use super::in_table;
 /// How long a round is, in which nobody is in a hurry.
 const ROUND: Duration = Duration::from_millis(100);
 /// For how long nobody may have put anything in a change buffer; and how long a round is if none holds
-/// anything.
+/// anything, unless one gets its first entry.
 const QUIET: Duration = Duration::from_secs(1);
 /// Leaves of a round in which nobody is in a hurry.
 const LEAVES_AT_LEISURE: usize = 32;

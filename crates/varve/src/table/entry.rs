@@ -193,15 +193,16 @@ fn put_entry(
 /// Commits a mini-transaction that has put an entry in a change buffer.
 fn commit_buffered(trx: &Transaction, mtr: Mtr<'_>, buffer: &ChangeBuffer, change: EntryChange) {
     // Under the latch.
-    buffer.note_use();
+    let is_first = buffer.note_use();
     mtr.commit();
     buffer.note_pages();
-    let (core, all) = (trx.core(), &trx.core().pool.change_buffers);
+    let core = trx.core();
+    let counters = &core.pool.change_buffers.counters;
     match change {
-        EntryChange::Insert => all.counters.inserts.add(1),
-        EntryChange::Delete => all.counters.delete_marks.add(1),
+        EntryChange::Insert => counters.inserts.add(1),
+        EntryChange::Delete => counters.delete_marks.add(1),
     }
-    if all.are_nearly_full(core.pool.n_frames()) {
+    if is_first {
         core.merging_wanted.notify();
     }
 }

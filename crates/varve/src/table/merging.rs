@@ -111,9 +111,9 @@ pub fn merge_on(
         };
         // Whatever comes of it, it goes on behind that.
         *hand = behind(&first);
-        visits += 1;
         match merger.merge_leaf(&first, room) {
             Ok((entries, next)) => {
+                visits += 1;
                 merged.leaves += usize::from(entries > 0);
                 merged.entries += entries;
                 *hand = next;
