@@ -7,9 +7,13 @@
 //! these are used; `VARVE_LONG_TRANSACTIONS=1000000` goes once and more round the ring of a real database (4
 //! KiB of disk each).
 
+#[path = "support/own_memory.rs"]
+mod own_memory;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use own_memory::own_memory;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
@@ -22,16 +26,6 @@ const THREADS: i64 = 2;
 const POOL_BYTES: u64 = 16 << 20;
 /// What the process may take beside the pool.
 const BESIDE_BYTES: u64 = 200 << 20;
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmRSS:"))
-        .unwrap();
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-    kib * 1024
-}
 
 fn row(table: &Table, id: i64, n: u64) -> varve::DatumBuf {
     table.def().row(&[Value::Int(id), Value::UInt(n)]).unwrap()
@@ -122,7 +116,7 @@ fn a_reader_and_a_writer_outlive_very_many_transactions() {
                     add_one(&mut trx, table, id);
                     trx.commit().unwrap();
                     if n % 1000 == 0 {
-                        most.fetch_max(resident_bytes(), Ordering::Relaxed);
+                        most.fetch_max(own_memory("VmRSS"), Ordering::Relaxed);
                     }
                 }
             });
@@ -147,7 +141,7 @@ fn a_reader_and_a_writer_outlive_very_many_transactions() {
         (ROWS, 1),
         "an old view changed its mind"
     );
-    let most = most.into_inner().max(resident_bytes());
+    let most = most.into_inner().max(own_memory("VmRSS"));
     println!("{done} transactions, at most {} MiB resident", most >> 20);
     assert!(most < POOL_BYTES + BESIDE_BYTES, "{most} bytes resident");
 

@@ -7,12 +7,17 @@
 //! A process that is in a group of its own does it: where none can be made (no root, no memory controller
 //! that may be used) there is nothing to try, and the test says so.
 
+#[path = "support/own_memory.rs"]
+mod own_memory;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use own_memory::own_memory;
+use varve::internals::base::{MemoryGroup, memory_groups};
 use varve::{
     ColumnType, Database, Error, FlushLog, FlushMethod, Isolation, Options, TableDef, values,
 };
@@ -31,24 +36,14 @@ struct Group(PathBuf);
 impl Group {
     /// One below this process's, which may use so much memory.
     fn with_limit(bytes: u64) -> Option<Group> {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let name = format!("varve-test-{}", std::process::id());
-        let of_line = |line: &str| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
-            let (mount, file) = match controllers {
-                "" => ("/sys/fs/cgroup", "memory.max"),
-                _ if controllers.split(',').any(|c| c == "memory") => {
-                    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-                }
-                _ => return None,
-            };
-            let group = Group(Path::new(mount).join(path).join(&name));
+        let made = |of: MemoryGroup| {
+            let group = Group(of.directory.join(&name));
             fs::create_dir(&group.0).ok()?;
-            fs::write(group.0.join(file), bytes.to_string()).ok()?;
+            fs::write(group.0.join(of.limit_file), bytes.to_string()).ok()?;
             Some(group)
         };
-        groups.lines().find_map(of_line)
+        memory_groups(Path::new("/")).into_iter().find_map(made)
     }
 }
 
@@ -78,10 +73,7 @@ fn a_pool_grows_and_shrinks_below_a_memory_limit() {
 
 /// Bytes of this process that no file has.
 fn memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
-    let kib = line.unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<u64>().unwrap() * 1024
+    own_memory("RssAnon")
 }
 
 #[test]

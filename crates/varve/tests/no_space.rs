@@ -76,12 +76,16 @@ fn insert(trx: &mut Transaction, table: &Table, id: i64, len: usize) -> Result<(
 }
 
 fn update(trx: &mut Transaction, table: &Table, id: i64, len: usize, fill: u8) -> Result<()> {
+    // The index has the first 20 bytes.
+    let bytes = (0..len).map(|at| if at < 20 { id as u8 } else { fill });
+    set(trx, table, id, bytes.collect())
+}
+
+fn set(trx: &mut Transaction, table: &Table, id: i64, bytes: Vec<u8>) -> Result<()> {
     let mut cursor = table.cursor(0)?;
     let key = table.def().key(0, &[Value::Int(id)])?;
     assert!(cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)?);
-    // The index has the first 20 bytes.
-    let bytes = (0..len).map(|at| if at < 20 { id as u8 } else { fill });
-    let row = [Value::Int(id), Value::Bytes(bytes.collect())];
+    let row = [Value::Int(id), Value::Bytes(bytes)];
     trx.update(table, &cursor, &table.def().row(&row)?.datums())?;
     Ok(())
 }
@@ -96,6 +100,11 @@ fn until_refused(mut work: impl FnMut(i64) -> Result<()>) -> (i64, String) {
         }
     }
     panic!("the disk is never full");
+}
+
+fn status(db: &Database, name: &str) -> u64 {
+    let status = db.status();
+    status.iter().find(|s| s.0 == name).unwrap().1
 }
 
 fn check(db: &Database, table: &Table, rows: i64) {
@@ -143,13 +152,7 @@ fn work_is_refused_and_undone_and_goes_on() {
 
     // The redo log goes round in the files that it has.
     disk.fill_up_for("redo/");
-    let written = |db: &Database| {
-        db.status()
-            .iter()
-            .find(|s| s.0 == "os_log_written")
-            .unwrap()
-            .1
-    };
+    let written = |db: &Database| status(db, "os_log_written");
     let (before, mut n) = (written(&db), 0);
     while written(&db) < before + (10 << 20) {
         let mut trx = db.begin(Isolation::RepeatableRead);
@@ -230,22 +233,10 @@ fn without_room_for_a_change_buffer_changes_are_not_buffered() {
     db.buffer_all_changes(true);
     let another = |id: i64| {
         let mut trx = db.begin(Isolation::RepeatableRead);
-        let mut cursor = table.cursor(0)?;
-        let key = table.def().key(0, &[Value::Int(id)])?;
-        assert!(cursor.seek(
-            &mut trx,
-            &key.datums(),
-            KeyMatch::Exact,
-            LockMode::Exclusive
-        )?);
-        let row = [Value::Int(id), Value::Bytes(vec![!id as u8; 300])];
-        trx.update(&table, &cursor, &table.def().row(&row)?.datums())?;
+        set(&mut trx, &table, id, vec![!id as u8; 300])?;
         trx.commit()
     };
-    let pages = || {
-        let status = db.status();
-        status.iter().find(|s| s.0 == "ibuf_size").unwrap().1
-    };
+    let pages = || status(&db, "ibuf_size");
     let done = (0..50).filter(|&id| another(id).is_ok()).count();
     assert!(
         done > 0 && pages() == 0,
@@ -461,10 +452,6 @@ fn the_redo_log_changes_its_capacity_on_a_full_disk() {
             ..options(&log)
         };
         Database::open_on(Arc::new(disk.clone()), dir.path(), options).unwrap()
-    };
-    let status = |db: &Database, name: &str| {
-        let status = db.status();
-        status.iter().find(|s| s.0 == name).unwrap().1
     };
     let sizes = [
         16 * REDO,

@@ -38,39 +38,57 @@ impl MemoryLimit {
 
     /// Of a process of the system with this root directory.
     fn below(root: &Path) -> Option<MemoryLimit> {
-        let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-        let of_line = |line: &str| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            let (mount, file) = match controllers {
-                "" => ("sys/fs/cgroup", "memory.max"),
-                _ if controllers.split(',').any(|c| c == "memory") => {
-                    ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-                }
-                _ => return None,
-            };
-            least(&root.join(mount), path, file)
-        };
-        groups
-            .lines()
-            .filter_map(of_line)
-            .min_by_key(|limit| limit.bytes)
+        let limits = memory_groups(root);
+        let limits = limits.iter().filter_map(MemoryGroup::least_limit);
+        limits.min_by_key(|limit| limit.bytes)
     }
 }
 
-/// The least limit of a group and those above it.
-fn least(mount: &Path, path: &str, file: &str) -> Option<MemoryLimit> {
-    let group = mount.join(path.trim_start_matches('/'));
-    let groups = group
-        .ancestors()
-        .take_while(|group| group.starts_with(mount));
-    let limit = |group: &Path| {
-        let text = fs::read_to_string(group.join(file)).ok()?;
-        let bytes = text.trim().parse().ok().filter(|bytes| *bytes < NO_LIMIT)?;
-        let group = group.to_path_buf();
-        Some(MemoryLimit { bytes, group })
+/// A control group of the process that may limit its memory.
+pub struct MemoryGroup {
+    /// Where the groups of its kind are.
+    mount: PathBuf,
+    pub directory: PathBuf,
+    /// In that directory: the limit, in bytes.
+    pub limit_file: &'static str,
+}
+
+/// Those of a process of the system with this root directory, one of each version of control groups at most.
+pub fn memory_groups(root: &Path) -> Vec<MemoryGroup> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let of_line = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let (mount, limit_file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|c| c == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let mount = root.join(mount);
+        Some(MemoryGroup {
+            directory: mount.join(path.trim_start_matches('/')),
+            mount,
+            limit_file,
+        })
     };
-    groups.filter_map(limit).min_by_key(|limit| limit.bytes)
+    groups.lines().filter_map(of_line).collect()
+}
+
+impl MemoryGroup {
+    /// The least limit of the group and those above it.
+    fn least_limit(&self) -> Option<MemoryLimit> {
+        let groups = self.directory.ancestors();
+        let groups = groups.take_while(|group| group.starts_with(&self.mount));
+        let limit = |group: &Path| {
+            let text = fs::read_to_string(group.join(self.limit_file)).ok()?;
+            let bytes = text.trim().parse().ok().filter(|bytes| *bytes < NO_LIMIT)?;
+            let group = group.to_path_buf();
+            Some(MemoryLimit { bytes, group })
+        };
+        groups.filter_map(limit).min_by_key(|limit| limit.bytes)
+    }
 }
 
 #[cfg(test)]

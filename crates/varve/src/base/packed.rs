@@ -9,7 +9,7 @@
 //! `put_…` appends; `take_…` reads from the start of `bytes` and moves it on. Reading is total: `None` is for
 //! bytes that end too soon or a number that is too large.
 
-use super::{MAX_ID_56, RollPtr, TrxId, put_u56};
+use super::{MAX_ID_56, RollPtr, TrxId, get_u56, put_u56};
 
 /// Bytes of `v` that count.
 #[inline]
@@ -59,6 +59,14 @@ fn number(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     all[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(all)
+}
+
+/// Who wrote a record, of whatever index: each begins with a byte of flags and the TrxId (7 bytes), but
+/// frozen entries, for which this is `None`.
+#[inline]
+pub fn writer_of(record: &[u8]) -> Option<TrxId> {
+    let state = record.first_chunk::<8>()?;
+    Some(TrxId(get_u56(&state[1..])))
 }
 
 /// What stands before the row in a clustered record: its flags, its writer, and where the version before it

@@ -9,7 +9,7 @@
 //! right side two children and whose left side fits. If it leaves the right side more, one child more would
 //! not have fitted on the left; so the right side takes less than two keys and one record without a key.
 
-use crate::base::get_u56;
+use crate::base::writer_of;
 use crate::page::{SlottedRef, VERSION_KEY_BYTES, common_prefix_len, max_key, record_cost};
 
 use super::descend::child_at;
@@ -102,12 +102,6 @@ fn fits(p: SlottedRef<'_>, keep: usize, separator: &[u8]) -> bool {
         && size_under(p, keep..p.n_slots(), separator, p.high()) <= p.capacity()
 }
 
-/// The record with `key`, unless the page has it already, and it grows.
-fn incoming<'a>(p: SlottedRef<'_>, key: &'a [u8], room: usize) -> Option<Incoming<'a>> {
-    let pos = p.search(key).err()?;
-    Some(Incoming { key, pos, room })
-}
-
 /// Chooses the boundary for a page without `room` for `key` (in a leaf: to be inserted, or its record to
 /// grow; in an inner page: to be covered). `None` if no boundary helps: in a leaf the record is larger than
 /// the format allows, and an inner page has too few children.
@@ -116,16 +110,17 @@ pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8], room: usize) -> Option<S
     if p.is_inner() && n < 2 * MIN_CHILDREN {
         return None;
     }
-    let new = incoming(p, key, room);
+    let found = p.search(key);
+    let new = found.err().map(|pos| Incoming { key, pos, room });
     let good = |keep: usize| {
         let separator = separator(p, keep, new)?;
         fits(p, keep, &separator).then_some(SplitPlan { keep, separator })
     };
     let has_room =
         |plan: &SplitPlan| side_size(p, plan.keep, &plan.separator, key) + room <= p.capacity();
-    let by_pattern = match new {
-        Some(new) => run_boundary(p, new.pos).and_then(good),
-        None => growth_boundary(p, key).and_then(good).filter(has_room),
+    let by_pattern = match found {
+        Err(pos) => run_boundary(p, pos).and_then(good),
+        Ok(pos) => growth_boundary(p, pos).and_then(good).filter(has_room),
     };
     by_pattern
         .or_else(|| boundary_near(p, p.used_space() / 2).and_then(good))
@@ -202,7 +197,8 @@ pub(super) fn plan_shift(
         true => (left, right),
         false => (right, left),
     };
-    let (n, new) = (full.n_slots(), incoming(full, key, room));
+    let (n, found) = (full.n_slots(), full.search(key));
+    let new = found.err().map(|pos| Incoming { key, pos, room });
     if let Some(end) = new.and_then(|new| run_boundary(full, new.pos)) {
         let goes = is_left_full && end < n && ascends(full, end);
         let separator = separator(full, end, new).filter(|_| goes)?;
@@ -216,31 +212,29 @@ pub(super) fn plan_shift(
         full.used_space() + room,
         other.used_space(),
     );
-    let pos = full.search(key).ok();
+    let fills = |bytes: usize| (bytes >= capacity / 16).then_some(bytes);
+    let half = || match most + least + capacity / 8 > 2 * capacity {
+        true => None,
+        false => Some(most.checked_sub(least)? / 2),
+    };
     // So many bytes go, from the end next to the other page on.
-    let mut excess = match pos.and_then(|pos| Some((pos, growth_at(full, pos)?))) {
+    let mut excess = match found.map(|pos| (pos, growth_at(full, pos))) {
         // What is in the other page has grown, and needs no room, but for what goes there now.
-        Some((_, order)) if (order == Growth::Ascending) != is_left_full => {
-            let takes = capacity.checked_sub(least + room)? / 9 * 8;
-            (takes >= capacity / 16).then_some(takes)?
+        Ok((_, Some(order))) if (order == Growth::Ascending) != is_left_full => {
+            fills(capacity.checked_sub(least + room)? / 9 * 8)?
         }
-        // Perhaps some of them do: mostly it is in the order of their keys.
-        None if pos.is_some() && !is_left_full => {
-            let takes = capacity.checked_sub(least + capacity / 16)?;
-            (takes >= capacity / 16).then_some(takes)?
-        }
-        _ if most + least + capacity / 8 > 2 * capacity => return None,
         // What is to grow goes where there is room.
-        Some((pos, order)) => {
+        Ok((pos, Some(order))) => {
             let waiting = match order {
                 Growth::Ascending => pos + 1..n,
                 Growth::Descending => 0..pos,
             };
             let waiting: usize = waiting.map(|slot| full.cost(slot)).sum();
-            let half = most.checked_sub(least)? / 2;
-            waiting.max(capacity / 8).max(room).min(half)
+            waiting.max(capacity / 8).max(room).min(half()?)
         }
-        None => most.checked_sub(least)? / 2,
+        // Perhaps some of them do: mostly it is in the order of their keys.
+        Ok((_, None)) if !is_left_full => fills(capacity.checked_sub(least + capacity / 16)?)?,
+        _ => half()?,
     };
     let slots: &mut dyn Iterator<Item = usize> = match is_left_full {
         true => &mut (1..n).rev(),
@@ -327,11 +321,11 @@ fn run_boundary(p: SlottedRef<'_>, pos: usize) -> Option<usize> {
     }
 }
 
-/// Where to split a full leaf in which a record grows, if its records do one after the other. Those that have
-/// grown need no more room: they stay together, about seven eighths of the page at least. The other page,
-/// nearly empty, takes what has no room elsewhere ([`plan_shift`]); halves would stay halves.
-fn growth_boundary(p: SlottedRef<'_>, key: &[u8]) -> Option<usize> {
-    let (pos, last) = (p.search(key).ok()?, p.n_slots().checked_sub(1)?);
+/// Where to split a full leaf in which the record in slot `pos` grows, if its records do one after the other.
+/// Those that have grown need no more room: they stay together, about seven eighths of the page at least. The
+/// other page, nearly empty, takes what has no room elsewhere ([`plan_shift`]); halves would stay halves.
+fn growth_boundary(p: SlottedRef<'_>, pos: usize) -> Option<usize> {
+    let last = p.n_slots().checked_sub(1)?;
     let (used, least) = (p.used_space(), p.used_space() / 8);
     Some(match growth_at(p, pos)? {
         Growth::Ascending => boundary_near(p, used - least)?.max(pos + 1).min(last),
@@ -350,23 +344,16 @@ enum Growth {
 /// writer than those on the other. `None` if it does not look like either order.
 fn growth_at(p: SlottedRef<'_>, pos: usize) -> Option<Growth> {
     const LOOKED_AT: usize = 4;
-    // Flags and writer are what records of all indexes begin with (docs/format.md); frozen ones have none.
-    let writer = |slot| {
-        p.payload(slot)
-            .first_chunk::<8>()
-            .map(|state| get_u56(&state[1..]))
-    };
     let range = |slots: std::ops::Range<usize>| {
-        let writers = slots.map(|slot| writer(slot).unwrap_or_default());
-        writers.fold(None, |found: Option<(u64, u64)>, trx| {
-            Some(found.map_or((trx, trx), |(least, most)| (least.min(trx), most.max(trx))))
-        })
+        let writers = slots.map(|slot| writer_of(p.payload(slot)).unwrap_or_default());
+        (writers.clone().min(), writers.max())
     };
     let before = range(pos.saturating_sub(LOOKED_AT)..pos);
     let after = range(pos + 1..(pos + 1 + LOOKED_AT).min(p.n_slots()));
+    // None at one end of the page is no answer either.
     match (before, after) {
-        (Some(before), Some(after)) if before.0 > after.1 => Some(Growth::Ascending),
-        (Some(before), Some(after)) if before.1 < after.0 => Some(Growth::Descending),
+        ((Some(oldest), _), (_, Some(youngest))) if oldest > youngest => Some(Growth::Ascending),
+        ((_, Some(youngest)), (Some(oldest), _)) if youngest < oldest => Some(Growth::Descending),
         _ => None,
     }
 }

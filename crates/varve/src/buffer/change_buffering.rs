@@ -141,7 +141,8 @@ pub struct AllChangeBuffers {
     /// Leaves count as if they were not in the pool: for tests.
     always: AtomicBool,
     pages: AtomicU64,
-    in_use: Mutex<HashMap<IndexId, Arc<BufferSize>>>,
+    /// By its address: two handles of a table may be open while one takes over from the other.
+    in_use: Mutex<HashMap<usize, Arc<BufferSize>>>,
     pub counters: ChangeBufferCounters,
 }
 
@@ -204,19 +205,12 @@ impl AllChangeBuffers {
 
     /// One holds something from now on.
     pub fn list(&self, size: &Arc<BufferSize>) {
-        self.in_use.lock().insert(size.index, size.clone());
+        self.in_use.lock().insert(address(size), size.clone());
     }
 
     /// One holds nothing any more, or is closed.
     pub fn strike_off(&self, size: &Arc<BufferSize>) {
-        let mut in_use = self.in_use.lock();
-        // It may have been opened anew under another handle.
-        if in_use
-            .get(&size.index)
-            .is_some_and(|now| Arc::ptr_eq(now, size))
-        {
-            in_use.remove(&size.index);
-        }
+        self.in_use.lock().remove(&address(size));
     }
 
     /// The one with the most pages of those that hold something.
@@ -226,6 +220,10 @@ impl AllChangeBuffers {
         let largest = meant.max_by_key(|size| size.pages.load(Relaxed))?;
         Some((largest.table, largest.index))
     }
+}
+
+fn address(size: &Arc<BufferSize>) -> usize {
+    Arc::as_ptr(size).addr()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -273,8 +271,11 @@ mod tests {
         assert!(all.are_nearly_full(55) && !all.are_nearly_full(56));
         assert_eq!(all.largest(|_| true), Some((TableId(5), IndexId(5))));
         assert_eq!(all.largest(|n| n.0 > 5), Some((TableId(6), IndexId(6))));
-        // Another handle's.
-        all.strike_off(&Arc::new(BufferSize::new(TableId(5), IndexId(5))));
+        // Another handle's comes and goes.
+        let other = Arc::new(BufferSize::new(TableId(5), IndexId(5)));
+        all.list(&other);
+        all.strike_off(&other);
+        assert_eq!(all.largest(|_| true), Some((TableId(5), IndexId(5))));
         all.note_pages(&sizes[0], 1);
         assert_eq!(all.largest(|_| true), Some((TableId(6), IndexId(6))));
         sizes.iter().for_each(|size| all.strike_off(size));

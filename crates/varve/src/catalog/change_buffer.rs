@@ -34,7 +34,8 @@
 //!   has both latched; who inserts has the one latched exclusively that it changes (GAP-1).
 //!
 //! The tree is made when it is first needed, stays until its index goes, and is on the file's list of trees
-//! (LOOSE-1). One that can't be opened makes its index useless, and nothing else.
+//! (LOOSE-1). One that is damaged makes its index useless, and nothing else; one that can't be read keeps the
+//! table from being opened, for the time being.
 //!
 //! Not buffered: unique indexes, whose check has to look; temporary tables and the system's; pages of 64 KiB,
 //! because what two leaves have together has to fit one.
@@ -77,7 +78,7 @@ struct Opened {
 /// The entries of an index that are not in its own tree yet, if any ever were.
 #[derive(Default)]
 pub struct ChangeBuffer {
-    /// An error: there is one, and it can't be opened.
+    /// An error: there is one, and it is damaged.
     opened: OnceLock<Result<Opened>>,
     /// It may hold something, or is damaged. Set under the exclusive latch of a leaf that gets an entry, and
     /// taken back under that of the root, when it is an empty leaf. Release and Acquire: who may know of an
@@ -125,15 +126,6 @@ impl ChangeBuffer {
         self.in_use.store(true, Ordering::Release);
         opened.all().list(&opened.size);
         true
-    }
-
-    /// Another handle of the table has it from now on; nobody uses either.
-    pub fn list_again(&self) {
-        if self.in_use.load(Ordering::Relaxed)
-            && let Some(opened) = self.opened()
-        {
-            opened.all().list(&opened.size);
-        }
     }
 
     /// If this leaf, which is latched exclusively, is all of the tree and empty, it is not in use.

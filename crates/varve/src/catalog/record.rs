@@ -26,7 +26,7 @@
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56};
+use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56, writer_of};
 use crate::page::{LONGEST_KEY, max_key, max_record};
 use crate::row::{FORM_BITS, MAX_KEY_BYTES};
 
@@ -297,8 +297,8 @@ pub fn state_bytes(flags: u8, trx: TrxId) -> [u8; STATE_LEN] {
 /// Flags and writer of an entry with this payload, in whatever index.
 #[inline]
 pub fn entry_state(payload: &[u8]) -> Option<(u8, TrxId)> {
-    let trx = match payload.first_chunk::<STATE_LEN>() {
-        Some(state) => TrxId(get_u56(&state[1..])),
+    let trx = match writer_of(payload) {
+        Some(trx) => trx,
         None if is_frozen(payload) => TrxId(0),
         None => return None,
     };

@@ -497,8 +497,6 @@ impl OpenTable {
         for index in &mut self.secondary {
             if let Some(same) = old.secondary.iter().find(|i| i.id == index.id) {
                 index.buffer = same.buffer.clone();
-                // What this handle has opened itself has struck it off.
-                index.buffer.list_again();
             }
         }
     }

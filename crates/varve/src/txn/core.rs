@@ -157,7 +157,7 @@ pub struct Core {
     pub pacer: Pacer,
     /// The options of lag control may have changed.
     pub lag_options_changed: Wakeup,
-    /// Change buffers are nearly full, or nothing is to be buffered.
+    /// A change buffer has got its first entry, or nothing is to be buffered any more.
     pub merging_wanted: Wakeup,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,

@@ -1,11 +1,15 @@
 //! Transactions with old read views beside others that change a table, step by step in one thread, and what
 //! each of them is to find.
 
+#[path = "own_memory.rs"]
+mod own_memory;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use own_memory::own_memory;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
@@ -769,7 +773,7 @@ pub fn of_any_age(options: Options, accounts: i64, time: Duration) -> Most {
             most.history = most.history.max(now("history_list_length"));
             most.undo_pages = most.undo_pages.max(now("undo_pages_used"));
             most.store_bytes = most.store_bytes.max(now("history_store_bytes"));
-            most.resident_bytes = most.resident_bytes.max(resident_bytes());
+            most.resident_bytes = most.resident_bytes.max(own_memory("VmRSS"));
             std::thread::sleep(Duration::from_millis(50));
         }
     });
@@ -780,12 +784,4 @@ pub fn of_any_age(options: Options, accounts: i64, time: Duration) -> Most {
     );
     bank.end();
     most
-}
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let mut lines = status.lines();
-    let line = lines.find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-    kib * 1024
 }
