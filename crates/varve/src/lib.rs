@@ -69,6 +69,7 @@
 // A module's face also names what only tests and tools use.
 #![cfg_attr(not(feature = "internals"), allow(unused_imports))]
 
+pub mod backup;
 mod base;
 mod btree;
 mod buffer;

@@ -10,9 +10,10 @@ use super::{Findings, Source};
 /// `mtr`, the mini-transactions, stands apart from `redo`, the log: it writes through page guards of
 /// `buffer`, which itself needs the log to be durable before it writes a page. Definitions are rows of a
 /// system table, so `ddl` stands above `table`.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "offline",
     "db",
+    "backup",
     "recovery",
     "ddl",
     "purge",

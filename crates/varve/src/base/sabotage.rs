@@ -106,6 +106,12 @@ pub enum Sabotage {
     LooseTreeForgotten,
     /// CB-4: of the entries that are merged together one is lost.
     BufferedEntryLost,
+    /// BACKUP-1: the redo of a backup begins at the last checkpoint.
+    BackupWithoutOldRedo,
+    /// BACKUP-2: a backup lacks tablespaces that were made meanwhile.
+    BackupWithoutNewTables,
+    /// BACKUP-3: a backup has pages as they are read, whole or not.
+    TornPageInBackup,
 }
 
 impl Sabotage {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::backup::{Backup, BackupOptions};
 use crate::base::Result;
 use crate::io::Disk;
 use crate::purge::in_table;
@@ -46,6 +47,12 @@ impl Database {
                 Ok(sum + merge_on(core, table, index, leaves)?.entries)
             })
         })
+    }
+
+    /// Begins a backup that is made step by step.
+    pub fn begin_backup(&self, dir: &Path, options: BackupOptions) -> Result<Backup> {
+        let disk = self.inner.ddl.spaces.disk().clone();
+        Backup::begin(self.inner.ddl.clone(), disk, dir, options)
     }
 
     pub fn core(&self) -> &Arc<Core> {

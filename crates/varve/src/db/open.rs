@@ -8,6 +8,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::load::{Loaded, Loader};
+use crate::backup::refuse_as_database;
 use crate::base::{Error, Lsn, MemoryLimit, Result, SYSTEM_SPACE, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, PageStore, PoolSettings};
 use crate::db::create::{CREATION_MARK, create};
@@ -57,7 +58,7 @@ pub(crate) fn open(
 ) -> Result<Database> {
     options.validate()?;
     let logger = options.logger.clone().unwrap_or_else(to_standard_error);
-    let data_dir = take_directory(disk, dir, &options, &logger)?;
+    let data_dir = take_directory(disk, dir, purpose, &options, &logger)?;
     let files = open_files(&data_dir, purpose, &options, &logger)?;
     let redo = read_redo(&data_dir, &files, &options, &logger)?;
     let writing = start_writing(&data_dir, &files, &redo, &options, &logger)?;
@@ -85,6 +86,7 @@ struct DataDir {
 fn take_directory(
     disk: Arc<dyn Disk>,
     dir: &Path,
+    purpose: OpenPurpose,
     options: &Options,
     logger: &Logger,
 ) -> Result<DataDir> {
@@ -97,6 +99,9 @@ fn take_directory(
         create_directory(&*disk, dir)?;
     }
     let dir_lock = disk.lock_dir(dir)?;
+    if purpose == OpenPurpose::Use && !options.is_read_only() {
+        refuse_as_database(&*disk, dir)?;
+    }
     let is_new = !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))?;
     if is_new && !may_create {
         return Err(Error::not_found(format!("a database in {}", dir.display())));

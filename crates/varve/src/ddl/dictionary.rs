@@ -1,8 +1,9 @@
 //! The stored definitions, as one table after the other is looked for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::{Result, SpaceId};
 use crate::catalog::OpenTable;
 use crate::txn::Transaction;
 
@@ -65,6 +66,18 @@ impl Dictionary {
             }
             None => lookups::stored(trx, &self.system, prefix),
         }
+    }
+
+    /// The tablespaces that definitions name, with the tables' names. Those of definitions that can't be read
+    /// are not among them.
+    pub fn tablespaces(&self, trx: &mut Transaction) -> Result<HashMap<SpaceId, String>> {
+        let such = Prefix::spaces();
+        let named = self.all(trx, &such)?.into_iter();
+        let named = named.filter_map(|(key, found)| {
+            let number = such.number_in(&key)?;
+            Some((SpaceId(number as u32), found.name))
+        });
+        Ok(named.collect())
     }
 
     /// The last one of those that begin so, with the row's name.

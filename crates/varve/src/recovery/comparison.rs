@@ -177,13 +177,8 @@ impl FileComparison {
     /// The tablespaces that definitions name, with the tables' names; and whether some may not be known.
     fn named(&self) -> Result<(HashMap<SpaceId, String>, bool)> {
         let mut reader = self.reader();
-        let such = Prefix::spaces();
-        let named = self.dictionary.all(&mut reader, &such)?.into_iter();
-        let named = named.filter_map(|(key, found)| {
-            let number = such.number_in(&key)?;
-            Some((SpaceId(number as u32), found.name))
-        });
+        let named = self.dictionary.tablespaces(&mut reader)?;
         let unreadable = self.dictionary.all(&mut reader, &Prefix::unreadable())?;
-        Ok((named.collect(), !unreadable.is_empty()))
+        Ok((named, !unreadable.is_empty()))
     }
 }

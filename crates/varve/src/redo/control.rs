@@ -138,7 +138,17 @@ struct ControlState {
 impl ControlFile {
     /// Creates the file in `dir` with `control` in it, durably.
     pub fn create(disk: &dyn Disk, dir: &Path, control: Control) -> Result<ControlFile> {
-        let file = disk.open(&dir.join(CONTROL_FILE), OpenMode::CreateNew)?;
+        ControlFile::create_as(disk, dir, control, OpenMode::CreateNew)
+    }
+
+    /// The same by one of the modes that create a file.
+    pub fn create_as(
+        disk: &dyn Disk,
+        dir: &Path,
+        control: Control,
+        mode: OpenMode,
+    ) -> Result<ControlFile> {
+        let file = disk.open(&dir.join(CONTROL_FILE), mode)?;
         file.allocate(FILE_BYTES)?;
         file.write_at(&encode(&control, 1), COPY_OFFSETS[0])?;
         file.sync()?;

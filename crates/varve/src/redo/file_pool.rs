@@ -10,8 +10,8 @@
 //! The pool wants as many bytes of files as let the log get as far from the checkpoint as it may, wherever
 //! the checkpoint is: the capacity, the oldest file (of which all but the last byte may be below the
 //! checkpoint), the one that is left, and what is lost in files that are used in part because the log was
-//! opened again (`next_step`). What it lacks, because the disk is full, makes the room shorter; it is made as
-//! soon as there is space. What is too much is removed.
+//! opened again (`next_step`); besides those that somebody keeps (KEEP-1). What it lacks, because the disk is
+//! full, makes the room shorter; it is made as soon as there is space. What is too much is removed.
 //!
 //! Each file says its own length, so those that were made for another capacity are used like others. There
 //! would be too many or too large ones after a while: spares of another length than new files have are
@@ -39,6 +39,7 @@ use super::LogSettings;
 use super::files::{
     Chain, HEADER_USED, Header, LogFile, LogLock, REDO_DIR, Spare, encode, list, path_of, payload,
 };
+use super::kept::Place;
 use crate::base::{Error, Lsn, Result};
 use crate::encryption::{Cipher, Keyring};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, DiskFile, IoQueue, OpenMode};
@@ -121,6 +122,10 @@ pub struct FilePool {
     prepared: Option<LogFile>,
     /// Number and end of the newest file in use.
     newest: (u64, Lsn),
+    /// What files are kept for besides the checkpoint (KEEP-1).
+    places: Vec<Arc<Place>>,
+    /// The checkpoint, when files were released last.
+    checkpoint: Lsn,
     /// Files are being made for a larger capacity than the log has yet: nobody else says what they are kept
     /// for.
     pub growing: bool,
@@ -150,6 +155,8 @@ impl FilePool {
             spares: VecDeque::new(),
             prepared: None,
             newest: (0, start),
+            places: Vec::new(),
+            checkpoint: start,
             growing: false,
         };
         pool.make_all()?;
@@ -222,6 +229,8 @@ impl FilePool {
             spares: VecDeque::new(),
             prepared: None,
             newest,
+            places: Vec::new(),
+            checkpoint,
             growing: false,
         };
         pool.adopt(spares)?;
@@ -300,6 +309,14 @@ impl FilePool {
             + longest_used.unwrap_or(new)
             + longest_left.max(new)
             + lost.sum::<u64>()
+            + self.kept_bytes()
+    }
+
+    /// Of the stream in files that are there for nobody but those who copy them (KEEP-2).
+    pub fn kept_bytes(&self) -> u64 {
+        let below = |f: &&InUse| f.end <= self.checkpoint;
+        let kept = self.in_use.iter().take_while(below);
+        kept.map(|f| payload(f.header.file_bytes)).sum()
     }
 
     /// Room in each of the files that nothing has been written to.
@@ -332,6 +349,11 @@ impl FilePool {
 
     fn current(&self) -> &InUse {
         &self.in_use[self.before_current()]
+    }
+
+    /// The header of the file that is written to.
+    pub(super) fn newest_written(&self) -> Header {
+        self.current().header
     }
 
     /// How many files in use there are before the current one.
@@ -480,10 +502,24 @@ impl FilePool {
 
     // --- Which file comes next -----------------------------------------------------------------------------
 
-    /// Makes spares of the files below the checkpoint (LF-3).
+    /// Keeps files from there on (KEEP-1).
+    pub(super) fn keep(&mut self, place: Arc<Place>) {
+        self.places.push(place);
+    }
+
+    /// How the log is laid out.
+    pub fn settings(&self) -> &LogSettings {
+        &self.settings
+    }
+
+    /// Makes spares of the files below the checkpoint (LF-3) that are not kept.
     pub fn release(&mut self, checkpoint: Lsn) {
-        let kept = 1 + usize::from(self.prepared.is_some());
-        while self.in_use.len() > kept && self.oldest_end() <= checkpoint {
+        self.checkpoint = checkpoint;
+        self.places.retain(|place| place.is_kept(checkpoint));
+        let places = self.places.iter().map(|place| place.from());
+        let needed_from = places.fold(checkpoint, Lsn::min);
+        let at_least = 1 + usize::from(self.prepared.is_some());
+        while self.in_use.len() > at_least && self.oldest_end() <= needed_from {
             let header = self.in_use.pop_front().expect("there is one").header;
             self.spares.push_back(Spare {
                 number: header.number,

@@ -10,7 +10,8 @@
 //!   matters.
 //! - **LF-2** A file's header and name are durable before the first byte of the stream is written to it.
 //!   Numbers have no gap from the file that holds the checkpoint upward.
-//! - **LF-3** A file is recycled only if it ends at or below the checkpoint in the control file.
+//! - **LF-3** A file is recycled only if it ends at or below the checkpoint in the control file, and nobody
+//!   keeps it (KEEP-1).
 //!
 //! `file_pool` decides which file comes next.
 

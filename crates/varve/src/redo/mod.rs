@@ -19,7 +19,8 @@
 //! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the
 //! buffer that mini-transactions fill in parallel, `files` the preallocated files it is written to, of which
 //! `file_pool` has enough, `write` writes it there, `capacity` says how far it may go, `log` ties them
-//! together, `writer` is the background thread.
+//! together, `writer` is the background thread. `kept` keeps files for those who copy them, `log_copy`
+//! copies.
 //!
 //! Mutex order: writer, file pool, then the small ones (group, capacity, alarm), which are leaves. None is
 //! held while waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a
@@ -36,7 +37,9 @@ mod full;
 mod gather;
 mod group;
 mod intro;
+mod kept;
 mod log;
+mod log_copy;
 mod mark;
 mod pieces;
 mod reader;
@@ -56,7 +59,9 @@ pub use full::FullFile;
 pub use intro::{
     COMPRESSED_PAGES, FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE, OLDEST_VERSION,
 };
+pub use kept::KeptRedo;
 pub use log::{LogCounters, RedoLog, Ticket};
+pub use log_copy::{CopiedLogFile, LogCopy, verify_copied_log};
 pub use mark::MARK_RECORD;
 pub use pieces::{Piece, PieceReader, Through};
 pub use reader::{Frame, RedoReader};

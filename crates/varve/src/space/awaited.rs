@@ -17,24 +17,25 @@ use crate::base::{Error, Result};
 /// What the mark's name has behind the file's.
 const MARK: &str = ".awaited";
 
-fn mark_beside(path: &str) -> String {
+/// The mark beside the file of this path.
+pub fn awaited_mark_path(path: &str) -> String {
     format!("{path}{MARK}")
 }
 
 impl Spaces {
     /// From here on a file in this place is a user's.
     pub fn await_file(&self, path: &str) -> Result<()> {
-        self.put_mark(&mark_beside(path))
+        self.put_mark(&awaited_mark_path(path))
     }
 
     pub fn is_awaited(&self, path: &str) -> Result<bool> {
-        self.has_mark(&mark_beside(path))
+        self.has_mark(&awaited_mark_path(path))
     }
 
     /// SP-13: a tablespace gets the place, which is free; or nobody waits for a file there any more.
     pub fn stop_awaiting(&self, path: &str) -> Result<()> {
         match self.is_awaited(path)? {
-            true => self.remove_name(&mark_beside(path)),
+            true => self.remove_name(&awaited_mark_path(path)),
             false => Ok(()),
         }
     }

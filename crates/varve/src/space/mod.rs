@@ -87,6 +87,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use alloc::{ALLOC_LOG_BYTES, AllocPurpose, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
+pub use awaited::awaited_mark_path;
 pub use compressed::CompressionCounters;
 pub use counter::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise};
 pub use encrypted::{EncryptionCounts, SpaceEncryption, Target};

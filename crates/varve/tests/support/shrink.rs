@@ -90,7 +90,7 @@ pub fn run(config: &Config) -> workload::Report {
     let try_quietly = |config: &Config| {
         let config = Config {
             quiet: true,
-            ..config.clone()
+            ..config.on_fresh_disk()
         };
         let run = || quietly(|| workload::run(&config));
         catch_unwind(AssertUnwindSafe(run)).map_err(|panic| Failure::Workload(said(&*panic)))
@@ -103,7 +103,7 @@ pub fn run(config: &Config) -> workload::Report {
         try_quietly(config).err()
     });
     // Once more, with all it has to say.
-    let report = workload::run(&smaller);
+    let report = workload::run(&smaller.on_fresh_disk());
     panic!(
         "it failed from seed {}, but not again: {report:?}",
         config.seed

@@ -12,6 +12,7 @@
 //! truncated or renamed, and the database is closed and opened again. Half the phases end in a crash with
 //! transactions open.
 
+mod backups;
 mod many;
 mod phases;
 mod scans;
@@ -32,6 +33,7 @@ use varve::{
 
 use varve_sim::{SimDisk, sample};
 
+use backups::BackupSteps;
 use phases::REPLACED;
 
 use super::history::History;
@@ -68,6 +70,8 @@ pub struct Config {
     pub ddl: u32,
     /// How many of 100 steps change the redo log's capacity.
     pub resizes: u32,
+    /// How many of 100 steps begin a backup if none is being made.
+    pub backups: u32,
     /// Only these steps, of those that there would be; ends of phases are numbered behind all steps.
     pub only: Option<Arc<[usize]>>,
     /// Prints nothing: failures are expected.
@@ -113,6 +117,7 @@ impl Config {
             undo_tablespaces: 2,
             ddl: 1,
             resizes: 1,
+            backups: 0,
             only: list("VARVE_MODEL_ONLY"),
             quiet: false,
         }
@@ -121,6 +126,14 @@ impl Config {
     /// The numbers of all steps and ends of phases that there are without `only`.
     pub fn all_steps(&self) -> Vec<usize> {
         (0..self.steps + self.steps / self.steps_per_phase).collect()
+    }
+
+    /// The same on a disk that nothing has happened to, if it is a simulated one.
+    pub fn on_fresh_disk(&self) -> Config {
+        Config {
+            disk: self.disk.as_ref().map(|_| SimDisk::default()),
+            ..self.clone()
+        }
     }
 
     fn has_step(&self, number: usize) -> bool {
@@ -136,13 +149,29 @@ impl Config {
 
     /// Opens the database in `dir`, or on the simulated disk.
     pub fn open(&self, dir: &Path) -> varve::Result<Database> {
+        let dir = match &self.disk {
+            Some(_) => Path::new(SIM_DIR),
+            None => dir,
+        };
+        // In the data directory, next to schemas, and where only the options lead.
+        let undo_directory = [None, Some("undo"), Some("more/undo")][self.seed as usize % 3];
+        let db = self.open_with(dir, undo_directory.map(PathBuf::from))?;
+        // Leaves that are in the pool count as if they were not, until a step says otherwise.
+        db.buffer_all_changes(!self.seed.is_multiple_of(3));
+        if self.seed.is_multiple_of(2) {
+            // Rows are locked as those of very large transactions are.
+            db.core().locks.set_few_locks(0);
+        }
+        Ok(db)
+    }
+
+    /// Opens a database in `dir`, or there on the simulated disk.
+    fn open_with(&self, dir: &Path, undo_directory: Option<PathBuf>) -> varve::Result<Database> {
         let options = Options {
             page_size: self.page_size,
             buffer_pool_bytes: self.buffer_pool_bytes,
             undo_tablespaces: self.undo_tablespaces,
-            // In the data directory, next to schemas, and where only the options lead.
-            undo_directory: [None, Some("undo"), Some("more/undo")][self.seed as usize % 3]
-                .map(PathBuf::from),
+            undo_directory,
             // One thread plays all parts: nobody will let a lock go while another waits.
             lock_wait_timeout: Duration::from_millis(1),
             doublewrite: self.doublewrite,
@@ -178,7 +207,7 @@ impl Config {
             sabotage: self.sabotage,
             ..Options::default()
         };
-        let db = match &self.disk {
+        match &self.disk {
             Some(disk) => {
                 let options = Options {
                     redo_capacity_bytes: 4 << 20,
@@ -186,17 +215,10 @@ impl Config {
                     logger: Some(Arc::new(|_, _| {})),
                     ..options
                 };
-                Database::open_on(Arc::new(disk.clone()), Path::new(SIM_DIR), options)
+                Database::open_on(Arc::new(disk.clone()), dir, options)
             }
             None => Database::open(dir, options),
-        }?;
-        // Leaves that are in the pool count as if they were not, until a step says otherwise.
-        db.buffer_all_changes(!self.seed.is_multiple_of(3));
-        if self.seed.is_multiple_of(2) {
-            // Rows are locked as those of very large transactions are.
-            db.core().locks.set_few_locks(0);
         }
-        Ok(db)
     }
 }
 
@@ -211,6 +233,8 @@ pub struct Report {
     pub commits: usize,
     pub rollbacks: usize,
     pub most_rows: usize,
+    /// That were made, restored and compared.
+    pub backups: usize,
 }
 
 /// Runs the workload; panics where the database and the oracle disagree.
@@ -305,8 +329,12 @@ struct Runner {
     slots: Vec<Option<Slot>>,
     next_xid: u64,
     tables: Vec<Table>,
+    /// One that is being made.
+    backup: Option<BackupSteps>,
     db: Option<Database>,
     dir: TempDir,
+    /// For backups, and databases that are made of them.
+    backups: TempDir,
     oracle: Oracle,
     history: History,
     report: Report,
@@ -323,8 +351,10 @@ impl Runner {
             slots: (0..config.transactions).map(|_| None).collect(),
             next_xid: 0,
             tables: Vec::new(),
+            backup: None,
             db: None,
             dir,
+            backups: tempfile::tempdir().unwrap(),
             oracle: Oracle::new(defs.clone()),
             history: History::new(defs.len()),
             report: Report::default(),
@@ -436,6 +466,7 @@ impl Runner {
             if self.config.has_step(step) {
                 self.rng = self.config.rng(step);
                 self.step();
+                self.step_backup();
             }
             let phase_end = self.config.steps + step / self.config.steps_per_phase;
             if (step + 1).is_multiple_of(self.config.steps_per_phase)

@@ -26,6 +26,7 @@ impl Runner {
             let what = self.change_a_table(table);
             self.trace.note(what);
             self.truncate_undo();
+            self.backup = None;
             self.tables.clear();
             self.db.take().expect("open").close().unwrap();
         }
@@ -60,6 +61,7 @@ impl Runner {
     /// Every commit was acknowledged as durable, so it must be found again, and what was prepared, and
     /// nothing else.
     pub(super) fn crash(&mut self) {
+        self.backup = None;
         self.tables.clear();
         self.db.take().expect("open").crash();
         self.slots.iter_mut().for_each(|slot| *slot = None);
@@ -181,44 +183,54 @@ impl Runner {
     }
 
     pub(super) fn verify_all(&mut self) {
-        let mut trx = self.db().begin(Isolation::RepeatableRead);
-        let tx = self.oracle.begin();
-        for (number, table) in self.tables.iter().enumerate() {
-            let def = self.oracle.def(number);
-            let rows = self.oracle.rows(&tx, number, Read::Latest).len();
-            self.report.most_rows = self.report.most_rows.max(rows);
-            for index in 0..=def.indexes.len() {
-                let want: Vec<Row> = (self
-                    .oracle
-                    .entries(&tx, number, index, Read::Latest)
-                    .into_iter())
-                .map(|e| e.row)
-                .collect();
-                let mut cursor = table.cursor(index).unwrap();
-                let forward = read_all(&mut cursor, &mut trx, Cursor::first, Cursor::next);
-                all_same(
-                    &forward,
-                    &want,
-                    &format!("{} index {index} forward", def.name),
-                );
-                let mut backward = read_all(&mut cursor, &mut trx, Cursor::last, Cursor::prev);
-                backward.reverse();
-                all_same(
-                    &backward,
-                    &want,
-                    &format!("{} index {index} backward", def.name),
-                );
-            }
-        }
-        trx.commit().unwrap();
-        for (number, table) in self.tables.iter().enumerate() {
-            let name = &self.oracle.def(number).name;
-            let rows = self.oracle.rows(&tx, number, Read::Latest).len();
-            let check = self.db().check_table(table).unwrap();
-            assert!(check.errors.is_empty(), "{name}: {:?}", check.errors);
-            assert_eq!(check.rows, rows as u64, "{name}");
+        let most_rows = verify(&self.oracle, self.db(), &self.tables, &|_| true);
+        self.report.most_rows = self.report.most_rows.max(most_rows);
+    }
+}
+
+/// The tables that `is_there` says have what has committed, and nothing else. Returns the most rows of one.
+pub(super) fn verify(
+    oracle: &Oracle,
+    db: &Database,
+    tables: &[Table],
+    is_there: &dyn Fn(usize) -> bool,
+) -> usize {
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let tx = oracle.begin();
+    let mut most_rows = 0;
+    let there = || tables.iter().enumerate().filter(|(n, _)| is_there(*n));
+    for (number, table) in there() {
+        let def = oracle.def(number);
+        let rows = oracle.rows(&tx, number, Read::Latest).len();
+        most_rows = most_rows.max(rows);
+        for index in 0..=def.indexes.len() {
+            let want = oracle.entries(&tx, number, index, Read::Latest);
+            let want: Vec<Row> = want.into_iter().map(|e| e.row).collect();
+            let mut cursor = table.cursor(index).unwrap();
+            let forward = read_all(&mut cursor, &mut trx, Cursor::first, Cursor::next);
+            all_same(
+                &forward,
+                &want,
+                &format!("{} index {index} forward", def.name),
+            );
+            let mut backward = read_all(&mut cursor, &mut trx, Cursor::last, Cursor::prev);
+            backward.reverse();
+            all_same(
+                &backward,
+                &want,
+                &format!("{} index {index} backward", def.name),
+            );
         }
     }
+    trx.commit().unwrap();
+    for (number, table) in there() {
+        let name = &oracle.def(number).name;
+        let rows = oracle.rows(&tx, number, Read::Latest).len();
+        let check = db.check_table(table).unwrap();
+        assert!(check.errors.is_empty(), "{name}: {:?}", check.errors);
+        assert_eq!(check.rows, rows as u64, "{name}");
+    }
+    most_rows
 }
 
 fn read_all(

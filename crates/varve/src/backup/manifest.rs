@@ -1,0 +1,325 @@
+//! The manifest: what a backup consists of. It is written last, when all of that is durable, so a directory
+//! without one holds no backup.
+//!
+//! Lines of text, each a word and what follows it:
+//!
+//! ```text
+//! varve-backup 1
+//! database 4f1c…              the database's uuid, 32 hexadecimal digits
+//! page-size 16384
+//! begun 1796032821            seconds since 1970
+//! ended 1796032833
+//! redo 8192 1234567           LSNs: the copied redo begins and ends there
+//! damaged 17 90               a page that was copied as it is: tablespace, page
+//! lost a/t.vdt                a tablespace that was not there
+//! file 8192 0b3df1e2 varve.ctl    bytes, CRC-32C, path in the backup
+//! end 5d0c11f7                CRC-32C of everything before this line
+//! ```
+//!
+//! `damaged`, `lost` and `file` may come any number of times, in this order. The last word of `file` and of
+//! `lost` goes to the end of the line; a backslash and a line end in it have a backslash before them, as `\\`
+//! and `\n`.
+
+use std::fmt::Write;
+use std::path::{Component, Path};
+use std::str::FromStr;
+
+use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+use crate::io::{Disk, OpenMode};
+
+/// The manifest's name in the backup.
+pub const MANIFEST: &str = "varve-backup.manifest";
+
+const FIRST_LINE: &str = "varve-backup 1";
+/// A manifest is shorter than this: it has a line for each table.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A file of a backup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackupFile {
+    /// In the backup, and in the data directory that is made of it, with forward slashes.
+    pub path: String,
+    pub bytes: u64,
+    /// CRC-32C of all of it.
+    pub crc: u32,
+}
+
+/// What a backup is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Manifest {
+    /// Of the database.
+    pub uuid: [u8; 16],
+    pub page_size: u32,
+    /// Seconds since 1970.
+    pub begun: u64,
+    pub ended: u64,
+    /// The copied redo. What had committed before it ends is in the backup, and nothing else.
+    pub from: Lsn,
+    pub to: Lsn,
+    /// Pages that were damaged in the database, and are so here.
+    pub damaged: Vec<PageId>,
+    /// Where tablespaces should have been that the database had lost.
+    pub lost: Vec<String>,
+    /// Sorted by path.
+    pub files: Vec<BackupFile>,
+}
+
+impl Manifest {
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            out.write_fmt(text).expect("memory takes it");
+            out.push('\n');
+        };
+        line(format_args!("{FIRST_LINE}"));
+        let uuid = u128::from_be_bytes(self.uuid);
+        line(format_args!("database {uuid:032x}"));
+        line(format_args!("page-size {}", self.page_size));
+        line(format_args!("begun {}", self.begun));
+        line(format_args!("ended {}", self.ended));
+        line(format_args!("redo {} {}", self.from.0, self.to.0));
+        for page in &self.damaged {
+            line(format_args!("damaged {} {}", page.space.0, page.no.0));
+        }
+        for path in &self.lost {
+            line(format_args!("lost {}", escaped(path)));
+        }
+        for file in &self.files {
+            let path = escaped(&file.path);
+            line(format_args!("file {} {:08x} {path}", file.bytes, file.crc));
+        }
+        let crc = crc32c::crc32c(out.as_bytes());
+        out.push_str(&format!("end {crc:08x}\n"));
+        out
+    }
+
+    /// What the text of a manifest says; an error says what is wrong with it.
+    pub fn decode(text: &str) -> std::result::Result<Manifest, String> {
+        let sum_at = text.rfind("end ").ok_or("it has no end")?;
+        let (body, sum) = text.split_at(sum_at);
+        let computed = format!("end {:08x}\n", crc32c::crc32c(body.as_bytes()));
+        if !body.starts_with(FIRST_LINE) {
+            return Err(format!("it does not begin with \"{FIRST_LINE}\""));
+        }
+        if sum != computed {
+            return Err("its checksum is wrong".into());
+        }
+        let mut lines = Lines {
+            left: body.lines().skip(1).collect::<Vec<_>>().into_iter(),
+            word: None,
+        };
+        let uuid = u128::from_str_radix(lines.only("database")?, 16);
+        let page_size = number(lines.only("page-size")?)?;
+        let (begun, ended) = (number(lines.only("begun")?)?, number(lines.only("ended")?)?);
+        let (from, to) = pair(lines.only("redo")?)?;
+        let (from, to) = (Lsn(number(from)?), Lsn(number(to)?));
+        let mut damaged = Vec::new();
+        while let Some(rest) = lines.next("damaged") {
+            let (space, no) = pair(rest)?;
+            damaged.push(PageId::new(SpaceId(number(space)?), PageNo(number(no)?)));
+        }
+        let mut lost = Vec::new();
+        while let Some(rest) = lines.next("lost") {
+            lost.push(unescaped(rest)?);
+        }
+        let mut files = Vec::new();
+        while let Some(rest) = lines.next("file") {
+            let (bytes, rest) = pair(rest)?;
+            let (crc, path) = pair(rest)?;
+            let path = unescaped(path)?;
+            check_path(&path)?;
+            files.push(BackupFile {
+                path,
+                bytes: number(bytes)?,
+                crc: u32::from_str_radix(crc, 16).map_err(|e| format!("{crc}: {e}"))?,
+            });
+        }
+        lines.finish()?;
+        Ok(Manifest {
+            uuid: uuid.map_err(|e| e.to_string())?.to_be_bytes(),
+            page_size,
+            begun,
+            ended,
+            from,
+            to,
+            damaged,
+            lost,
+            files,
+        })
+    }
+
+    /// Reads that of the backup in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is none. `CorruptFile`: it is not as it was written.
+    pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest> {
+        let path = dir.join(MANIFEST);
+        if !disk.exists(&path)? {
+            return Err(Error::not_found(format!(
+                "a backup in {}: there is no {MANIFEST}, which is written when a backup is complete",
+                dir.display()
+            )));
+        }
+        let file = disk.open(&path, OpenMode::ReadOnly)?;
+        let bytes = file.len()?;
+        let damaged = |found: String| Error::CorruptFile {
+            path: path.clone(),
+            expected: "a backup's manifest".into(),
+            found,
+        };
+        if bytes > MOST_BYTES {
+            return Err(damaged(format!("{bytes} bytes")));
+        }
+        let mut text = vec![0; bytes as usize];
+        file.read_at(&mut text, 0)?;
+        let text = String::from_utf8(text).map_err(|e| damaged(e.to_string()))?;
+        Manifest::decode(&text).map_err(damaged)
+    }
+
+    /// Makes the backup in `dir` one: all of it is durable.
+    pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<()> {
+        let (path, unfinished) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}-new")));
+        let file = disk.open(&unfinished, OpenMode::CreatePrivate)?;
+        file.write_at(self.encode().as_bytes(), 0)?;
+        file.sync()?;
+        disk.rename(&unfinished, &path)?;
+        disk.sync_dir(dir)
+    }
+}
+
+/// A file of a backup lies in it.
+fn check_path(path: &str) -> std::result::Result<(), String> {
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    let is_inside = !path.is_empty() && Path::new(path).components().all(is_plain);
+    match is_inside && !path.contains('\0') && path != MANIFEST {
+        true => Ok(()),
+        false => Err(format!("{path:?} is no path of a file in a backup")),
+    }
+}
+
+fn escaped(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+fn unescaped(text: &str) -> std::result::Result<String, String> {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(match c {
+            '\\' => match chars.next() {
+                Some('\\') => '\\',
+                Some('n') => '\n',
+                _ => return Err(format!("{text:?} ends in the middle of a character")),
+            },
+            c => c,
+        });
+    }
+    Ok(out)
+}
+
+fn number<N: FromStr>(word: &str) -> std::result::Result<N, String> {
+    word.parse().map_err(|_| format!("{word:?} is no number"))
+}
+
+fn pair(words: &str) -> std::result::Result<(&str, &str), String> {
+    let pair = words.split_once(' ');
+    pair.ok_or_else(|| format!("{words:?} is one word"))
+}
+
+/// The lines of a manifest, one after the other.
+struct Lines<'a> {
+    left: std::vec::IntoIter<&'a str>,
+    /// One that was looked at and not taken.
+    word: Option<&'a str>,
+}
+
+impl<'a> Lines<'a> {
+    /// What follows the word, if the next line begins with it.
+    fn next(&mut self, word: &str) -> Option<&'a str> {
+        let line = self.word.take().or_else(|| self.left.next())?;
+        let rest = line.strip_prefix(word).and_then(|l| l.strip_prefix(' '));
+        if rest.is_none() {
+            self.word = Some(line);
+        }
+        rest
+    }
+
+    fn only(&mut self, word: &str) -> std::result::Result<&'a str, String> {
+        self.next(word)
+            .ok_or_else(|| format!("it lacks \"{word}\""))
+    }
+
+    fn finish(mut self) -> std::result::Result<(), String> {
+        match self.word.take().or_else(|| self.left.next()) {
+            None => Ok(()),
+            Some(line) => Err(format!("it says {line:?}")),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn sample() -> Manifest {
+        let file = |path: &str, bytes| BackupFile {
+            path: path.into(),
+            bytes,
+            crc: bytes as u32 * 77,
+        };
+        Manifest {
+            uuid: [0xab; 16],
+            page_size: 4096,
+            begun: 5,
+            ended: 7,
+            from: Lsn(8192),
+            to: Lsn(9000),
+            damaged: vec![PageId::new(SpaceId(3), PageNo(9))],
+            lost: vec!["a/gone.vdt".into()],
+            files: vec![
+                file("a/b c\\d\ne.vdt", 8192),
+                file("end 1", 0),
+                file("varve.ctl", 512),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let manifest = sample();
+        assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+    }
+
+    /// BACKUP-5
+    #[test]
+    fn a_byte_that_changed_is_told() {
+        let text = sample().encode();
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let told = String::from_utf8(bytes).map(|text| Manifest::decode(&text).is_err());
+            assert!(told.unwrap_or(true), "byte {at}");
+            assert!(Manifest::decode(&text[..at]).is_err(), "{at} bytes");
+        }
+    }
+
+    /// BACKUP-5
+    #[test]
+    fn no_path_leads_out_of_a_backup() {
+        for path in [
+            "/etc/passwd",
+            "../a",
+            "a/../../b",
+            "",
+            "./a",
+            "a/./../b",
+            MANIFEST,
+            "a\0b",
+        ] {
+            let mut manifest = sample();
+            manifest.files[0].path = path.into();
+            assert!(Manifest::decode(&manifest.encode()).is_err(), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Whether a backup is what was made, and a database made of it.
+//!
+//! Everything is checked before the first file is written: the manifest, the length and checksum of each
+//! file, each page by its own checksum, each frame of redo. While files are copied their checksums are
+//! computed again: what changes meanwhile is told.
+//!
+//! The first file of the new database is the manifest, and the last thing that happens is that it goes. A
+//! directory that has one is not opened as a database: what an interrupted restore has left is refused by
+//! name, and so is the backup itself, which opening would change.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::manifest::{BackupFile, MANIFEST, Manifest};
+use super::{BackupSummary, Directories, refuse_content};
+use crate::base::{DISK_THREADS, Error, PageId, PageNo, Result, map_together};
+use crate::ddl::FILE_EXTENSION;
+use crate::io::{Disk, DiskFile, OpenMode, RealDisk, create_directory};
+use crate::page;
+use crate::redo::{CONTROL_FILE, REDO_DIR, control_copies, verify_copied_log};
+use crate::space::FileHeader;
+
+/// So much is read and written at a time: whole pages of any size.
+const CHUNK: usize = 1 << 20;
+
+/// Reads all of the backup in `dir`, and finds out whether it is as it was made.
+///
+/// # Errors
+///
+/// `NotFound`: there is no backup, or it is not complete. `CorruptFile`, `Corrupt`: what is wrong with it.
+pub fn verify(dir: impl AsRef<Path>) -> Result<BackupSummary> {
+    verify_on(&RealDisk, dir.as_ref())
+}
+
+/// Makes a database of the backup in `dir`. Its directory `target` is made, or is empty. Its first start
+/// recovers it, as after a crash.
+///
+/// # Errors
+///
+/// Those of [`verify`], when nothing was written yet. `Invalid`: there is something in the directory.
+pub fn restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<BackupSummary> {
+    restore_on(&RealDisk, dir.as_ref(), target.as_ref())
+}
+
+/// [`verify`] on another implementation of the disk.
+pub fn verify_on(disk: &dyn Disk, dir: &Path) -> Result<BackupSummary> {
+    let manifest = Manifest::read(disk, dir)?;
+    verify_all(disk, dir, &manifest)?;
+    Ok(summary(manifest))
+}
+
+/// [`restore`] on another implementation of the disk.
+pub fn restore_on(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<BackupSummary> {
+    let manifest = Manifest::read(disk, dir)?;
+    verify_all(disk, dir, &manifest)?;
+    create_directory(disk, target)?;
+    refuse_content(disk, target)?;
+    manifest.write(disk, target)?;
+    let mut directories = Directories::default();
+    for file in &manifest.files {
+        directories.make(disk, target, &file.path)?;
+    }
+    let is_control = |file: &&BackupFile| file.path == CONTROL_FILE;
+    let (control, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(is_control);
+    // The control file last.
+    for files in [others, control] {
+        let copied = map_together(&files, DISK_THREADS, |file| {
+            copy_back(disk, dir, target, file)
+        });
+        copied.into_iter().collect::<Result<()>>()?;
+    }
+    directories.sync(disk)?;
+    disk.sync_dir(target)?;
+    disk.remove(&target.join(MANIFEST))?;
+    disk.sync_dir(target)?;
+    Ok(summary(manifest))
+}
+
+/// Refuses a backup, or what an interrupted restore has left, as a database.
+pub(crate) fn refuse_as_database(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    match disk.exists(&dir.join(MANIFEST))? {
+        false => Ok(()),
+        true => Err(Error::invalid(format!(
+            "a database in {}: {MANIFEST} says that it is a backup, or what a restore has left that did not come \
+             to its end. `varve restore` makes a database of a backup, in an empty directory",
+            dir.display()
+        ))),
+    }
+}
+
+fn summary(manifest: Manifest) -> BackupSummary {
+    BackupSummary {
+        from: manifest.from,
+        to: manifest.to,
+        files: manifest.files.len(),
+        bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+        damaged: manifest.damaged,
+        lost: manifest.lost,
+    }
+}
+
+fn verify_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
+    let damaged: BTreeSet<PageId> = manifest.damaged.iter().copied().collect();
+    let verified = map_together(&manifest.files, DISK_THREADS, |file| {
+        let found = check_file(disk, dir, file, manifest.page_size as usize, &damaged)?;
+        check_sum(&dir.join(&file.path), file, &found)
+    });
+    verified.into_iter().collect::<Result<()>>()?;
+    let (from, to) = (manifest.from, manifest.to);
+    verify_copied_log(disk, dir, &manifest.uuid, from, to)?;
+    let copies = control_copies(disk, dir)?;
+    let says_so = copies.into_iter().any(|copy| {
+        let control = copy.ok().flatten().map(|copied| copied.control);
+        control.is_some_and(|c| c.uuid == manifest.uuid && c.checkpoint == from)
+    });
+    match says_so {
+        true => Ok(()),
+        false => Err(Error::CorruptFile {
+            path: dir.join(CONTROL_FILE),
+            expected: format!("a checkpoint at LSN {from}, as {MANIFEST} says"),
+            found: "another one".into(),
+        }),
+    }
+}
+
+/// Checks the pages of a tablespace, and computes the checksum of any file.
+fn check_file(
+    disk: &dyn Disk,
+    dir: &Path,
+    file: &BackupFile,
+    page_size: usize,
+    damaged: &BTreeSet<PageId>,
+) -> Result<BackupFile> {
+    let path = dir.join(&file.path);
+    let extension = Path::new(&file.path).extension();
+    if extension.is_none_or(|e| e != FILE_EXTENSION) {
+        return sum(disk, dir, &file.path);
+    }
+    let space = FileHeader::read(&*disk.open(&path, OpenMode::ReadOnly)?)?
+        .intro
+        .space;
+    let mut no = 0;
+    read_all(disk, dir, &file.path, &mut |bytes, _| {
+        for bytes in bytes.chunks(page_size) {
+            let id = PageId::new(space, PageNo(no));
+            no += 1;
+            let whole = match bytes.len() == page_size {
+                true if damaged.contains(&id) => Ok(()),
+                true => page::verify(bytes, id),
+                false => {
+                    let found = format!("{} bytes", bytes.len());
+                    Err(Error::corrupt(id, "a whole page", found))
+                }
+            };
+            whole.map_err(|e| e.in_file(&path.display().to_string()))?;
+        }
+        Ok(())
+    })
+}
+
+/// What is to be said of a file in a manifest.
+pub(super) fn sum(disk: &dyn Disk, dir: &Path, path: &str) -> Result<BackupFile> {
+    read_all(disk, dir, path, &mut |_, _| Ok(()))
+}
+
+/// Reads a file from its beginning to its end. `each` gets the bytes, and where they stand.
+fn read_all(
+    disk: &dyn Disk,
+    dir: &Path,
+    path: &str,
+    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<BackupFile> {
+    let file = disk.open(&dir.join(path), OpenMode::ReadOnly)?;
+    let bytes = file.len()?;
+    let mut buf = vec![0; CHUNK.min(bytes as usize)];
+    let (mut at, mut crc) = (0, 0);
+    while at < bytes {
+        let some = &mut buf[..CHUNK.min((bytes - at) as usize)];
+        file.read_at(some, at)?;
+        each(some, at)?;
+        crc = crc32c::crc32c_append(crc, some);
+        at += some.len() as u64;
+    }
+    Ok(BackupFile {
+        path: path.into(),
+        bytes,
+        crc,
+    })
+}
+
+fn check_sum(path: &Path, expected: &BackupFile, found: &BackupFile) -> Result<()> {
+    let words = |file: &BackupFile| format!("{} bytes with checksum {:08x}", file.bytes, file.crc);
+    match expected == found {
+        true => Ok(()),
+        false => Err(Error::CorruptFile {
+            path: path.to_path_buf(),
+            expected: words(expected),
+            found: words(found),
+        }),
+    }
+}
+
+fn copy_back(disk: &dyn Disk, dir: &Path, target: &Path, file: &BackupFile) -> Result<()> {
+    let to = disk.open(&target.join(&file.path), OpenMode::CreatePrivate)?;
+    let block = crate::io::DIRECT_BLOCK;
+    let found = read_all(disk, dir, &file.path, &mut |bytes, offset| {
+        let mut run = 0..0;
+        for (n, some) in bytes.chunks(block).enumerate() {
+            let place = n * block..n * block + some.len();
+            if some.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            if run.end != place.start {
+                write_run(&*to, bytes, run, offset)?;
+                run = place.start..place.start;
+            }
+            run.end = place.end;
+        }
+        write_run(&*to, bytes, run, offset)
+    })?;
+    check_sum(&dir.join(&file.path), file, &found)?;
+    to.set_len(file.bytes)?;
+    if !is_compressed(disk, dir, file) {
+        // As it was made: later writes do not fail for space.
+        to.fill_holes()?;
+    }
+    to.sync()
+}
+
+/// Holes belong to the file.
+fn is_compressed(disk: &dyn Disk, dir: &Path, file: &BackupFile) -> bool {
+    let is_of_log = file.path.starts_with(&format!("{REDO_DIR}/"));
+    let header = || {
+        let file = disk.open(&dir.join(&file.path), OpenMode::ReadOnly)?;
+        FileHeader::read(&*file)
+    };
+    !is_of_log && header().is_ok_and(|header| header.compression.is_some())
+}
+
+/// Writes a part of `bytes`, which stand at `offset`.
+pub(super) fn write_run(
+    file: &dyn DiskFile,
+    bytes: &[u8],
+    run: std::ops::Range<usize>,
+    offset: u64,
+) -> Result<()> {
+    match run.is_empty() {
+        true => Ok(()),
+        false => file.write_at(&bytes[run.clone()], offset + run.start as u64),
+    }
+}
