@@ -6,6 +6,7 @@
 
 #include "ha_varve.h"
 
+#include "backup.h"
 #include "collation.h"
 #include "engine.h"
 #include "instruments.h"
@@ -104,6 +105,7 @@ static int init(void *p)
   hton->flags= HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
                HTON_SUPPORTS_EXTENDED_KEYS;
   install_transaction_calls(hton);
+  install_backup_calls(hton);
   register_stages();
   register_instruments();
 
@@ -166,6 +168,7 @@ static int deinit(void *)
     return 0;
   stop_monitor();
   stop_keeper();
+  stop_backup();
   if (!is_shutdown_fast() && !is_read_only())
     purge_everything();
   if (set_pool_dump_options())

@@ -3,6 +3,7 @@
 // Both show the engine's own metrics under the engine's own names of status variables; only the first letters
 // differ.
 
+#include "backup.h"
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
@@ -112,11 +113,11 @@ void collect_pool_dump(void *context, const char *dump, uint64_t dump_ended, con
 }
 
 // The variable's value is an array of variables, which must outlive the call: it belongs to the statement.
-// Behind them there are two more. Null: there is no room.
-st_mysql_show_var *set_array(THD *thd, struct st_mysql_show_var *var, const std::vector<Counter> &found)
+// Behind them there are so many more. Null: there is no room.
+st_mysql_show_var *set_array(THD *thd, struct st_mysql_show_var *var, const std::vector<Counter> &found, size_t more)
 {
   auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
-  const uint array_bytes= uint((found.size() + 3) * sizeof(st_mysql_show_var));
+  const uint array_bytes= uint((found.size() + more + 1) * sizeof(st_mysql_show_var));
   auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, array_bytes));
   var->type= SHOW_ARRAY;
   var->value= array;
@@ -131,13 +132,20 @@ int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
 {
   std::vector<Counter> found;
   varve_db_status(db, collect, &found);
-  st_mysql_show_var *const array= set_array(thd, var, found);
+  const Backup_status backup= backup_status();
+  collect(&found, "backup_bytes", backup.progress.bytes);
+  collect(&found, "backup_to_lsn", backup.progress.to_lsn);
+  st_mysql_show_var *const array= set_array(thd, var, found, 4);
+  char *const state= thd_strmake(thd, backup.state.c_str(), backup.state.length());
+  char *const message= thd_strmake(thd, backup.message.c_str(), backup.message.length());
   auto *pool_dump= static_cast<Pool_dump_status *>(thd_calloc(thd, sizeof(Pool_dump_status)));
-  if (!array || !pool_dump)
+  if (!array || !pool_dump || !state || !message)
     return 1;
   varve_db_pool_dump_status(db, collect_pool_dump, pool_dump);
   array[found.size()]= {"buffer_pool_dump_status", pool_dump->dump, SHOW_CHAR};
   array[found.size() + 1]= {"buffer_pool_load_status", pool_dump->load, SHOW_CHAR};
+  array[found.size() + 2]= {"backup_state", state, SHOW_CHAR};
+  array[found.size() + 3]= {"backup_message", message, SHOW_CHAR};
   return 0;
 }
 
@@ -145,7 +153,7 @@ int show_memcached(THD *thd, struct st_mysql_show_var *var, char *)
 {
   std::vector<Counter> found;
   each_memcached_counter(collect, &found);
-  return !set_array(thd, var, found);
+  return !set_array(thd, var, found, 0);
 }
 
 }  // namespace

@@ -84,6 +84,19 @@ typedef enum varve_code {
   VARVE_NO_KEY = 31,
 } varve_code;
 
+// How far a backup is.
+typedef enum varve_backup_state {
+  // Pages are being copied.
+  VARVE_BACKUP_COPYING = 0,
+  // All pages are copied, and redo is as it comes: it may end.
+  VARVE_BACKUP_FOLLOWING = 1,
+  // The moment has come that it is of. What is left is being copied.
+  VARVE_BACKUP_ENDING = 2,
+  VARVE_BACKUP_COMPLETE = 3,
+  // Nothing of it is left.
+  VARVE_BACKUP_FAILED = 4,
+} varve_backup_state;
+
 // What kind of values a column holds.
 typedef enum varve_type {
   // Signed integer of `size` 1, 2, 3, 4 or 8 bytes.
@@ -410,6 +423,9 @@ typedef enum varve_on_duplicate {
   VARVE_DUPLICATE_LOCK = 1,
 } varve_on_duplicate;
 
+// A backup that a thread makes.
+typedef struct varve_backup varve_backup;
+
 // A place in an index. It belongs to no transaction: every move names the one it is made in.
 typedef struct varve_cursor varve_cursor;
 
@@ -436,6 +452,33 @@ typedef struct varve_table varve_table;
 
 // A session: it has at most one transaction at a time, and can be used for many.
 typedef struct varve_txn varve_txn;
+
+// How a backup is made. Zeros are the defaults.
+typedef struct varve_backup_options {
+  // Threads that copy: 1 to 64.
+  uint32_t threads;
+  // A backup that is behind the log's checkpoint by more bytes of redo than this fails: the disk of the
+  // database has to hold them.
+  uint64_t max_redo_bytes;
+  // Of tablespaces; 0: as fast as it goes.
+  uint64_t bytes_per_second;
+  // Damaged pages are copied as they are, and tablespaces that were lost left out. Otherwise such a backup
+  // fails.
+  bool keep_damaged;
+} varve_backup_options;
+
+// What a backup has come to.
+typedef struct varve_backup_progress {
+  enum varve_backup_state state;
+  // Of tablespaces, so far; of a complete one, of all files.
+  uint64_t bytes;
+  // Of a complete one: its redo, files, damaged pages, and tablespaces that were lost.
+  uint64_t from_lsn;
+  uint64_t to_lsn;
+  uint64_t files;
+  uint64_t damaged_pages;
+  uint64_t lost_tablespaces;
+} varve_backup_progress;
 
 // A column's value. `ptr` is null for SQL NULL. Integers and floats are little-endian, of the column's
 // width; fixed columns have exactly their width; an empty byte string has a pointer, which is not looked at.
@@ -1262,6 +1305,32 @@ typedef bool (*varve_session_fn)(void *context, uint64_t session, struct varve_s
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Has a thread make a backup of the database in `dir`, which is made, or is empty. It goes on until
+// varve_backup_end.
+enum varve_code varve_backup_start(const struct varve_db *db,
+                                   const char *dir,
+                                   const struct varve_backup_options *options,
+                                   struct varve_backup **out);
+
+// How far it is. The code of what has made it fail: its state is VARVE_BACKUP_FAILED then.
+enum varve_code varve_backup_progress_of(const struct varve_backup *backup, struct varve_backup_progress *out);
+
+// The backup is of this moment: it has all that has committed before the call, and what commits later is not
+// in it. VARVE_INVALID: pages are still being copied, or it has ended before. What is left is done by its
+// thread.
+enum varve_code varve_backup_end(const struct varve_backup *backup);
+
+// Nobody asks any more. One that is not complete ends, and nothing of it is left; before the database is
+// closed.
+void varve_backup_free(struct varve_backup *backup);
+
+// Reads all of the backup in `dir`, and finds out whether it is as it was made. VARVE_NOT_FOUND: there is
+// none, or it is not complete. VARVE_CORRUPT: it was changed.
+enum varve_code varve_backup_verify(const char *dir, struct varve_backup_progress *out);
+
+// Makes a database of the backup in `dir`, once it is verified. Its directory `target` is made, or is empty.
+enum varve_code varve_backup_restore(const char *dir, const char *target, struct varve_backup_progress *out);
 
 // Hands the stored definition of every table to `each`, but for temporary ones and those whose definitions
 // can't be read. No table is opened for it.

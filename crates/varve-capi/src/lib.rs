@@ -10,6 +10,7 @@
 //! - `foreign`: foreign keys, of definitions and of open tables.
 //! - `redefinition`: definitions that change while the rows stay.
 //! - `load`: rows of a table that is being made.
+//! - `backup`: copies of a database in use, and databases made of them.
 //! - `export`: files of tables on their way to other databases.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `flush`, `history`, `pool_dump`, `encryption`, `change_buffer`: options that may change while a database
@@ -31,6 +32,7 @@
 #![allow(unsafe_code, non_camel_case_types)]
 #![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
 
+pub mod backup;
 pub mod catalog;
 pub mod change_buffer;
 pub mod choice;

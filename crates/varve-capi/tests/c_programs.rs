@@ -101,6 +101,11 @@ fn foreign_keys_through_the_c_interface() {
 }
 
 #[test]
+fn backups_through_the_c_interface() {
+    compile_and_run("backup");
+}
+
+#[test]
 fn loads_through_the_c_interface() {
     compile_and_run("load");
 }

@@ -1,7 +1,8 @@
-//! `varve`, the tool that looks at databases, and serves them.
+//! `varve`, the tool that looks at databases, serves them, and makes them of backups.
 //!
 //! Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.
 
+mod backup;
 mod check;
 mod demo;
 mod dump;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Looks at databases of the Varve storage engine, and serves them
+/// Looks at databases of the Varve storage engine, serves them, and makes them of backups
 #[derive(Parser)]
 #[command(version, after_help = STATUS)]
 struct Cli {
@@ -41,6 +42,13 @@ enum Command {
         #[command(flatten)]
         keys: keys::KeyArgs,
     },
+    /// Makes a database of a backup, once all of it is checked
+    Restore(backup::RestoreArgs),
+    /// Reads all of a backup, and finds out whether it is as it was made
+    Verify {
+        /// The backup's directory
+        backup: PathBuf,
+    },
     /// Prints the rows of a table that can be read, as CSV; changes nothing
     Dump(dump::Args),
 }
@@ -57,6 +65,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Check { dir, keys } => check::run(&dir, &keys),
+        Command::Restore(args) => backup::run_restore(&args),
+        Command::Verify { backup } => backup::run_verify(&backup),
         Command::Dump(args) => dump::run(&args),
     };
     match done {

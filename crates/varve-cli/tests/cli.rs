@@ -387,3 +387,60 @@ fn the_demo_reports_what_a_forgotten_reader_costs() {
         stderr(&again)
     );
 }
+
+#[test]
+fn a_backup_is_verified_and_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, made, to] = ["data", "made", "to"].map(|name| dir.path().join(name));
+    build(&data);
+    let db = open(&data);
+    db.backup(&made, varve::backup::BackupOptions::default())
+        .unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let whole = varve(&["verify", &path(&made)]);
+    assert_eq!(status(&whole), 0, "{}", stderr(&whole));
+    assert!(
+        stdout(&whole).starts_with("a whole backup: "),
+        "{}",
+        stdout(&whole)
+    );
+    let restored = varve(&["restore", &path(&made), &path(&to)]);
+    assert_eq!(status(&restored), 0, "{}", stderr(&restored));
+    let checked = varve(&["check", &path(&to)]);
+    assert_eq!(status(&checked), 0, "{}", stdout(&checked));
+    assert!(
+        stdout(&checked).contains("4000 rows in"),
+        "{}",
+        stdout(&checked)
+    );
+    // Not over another one.
+    let refused = varve(&["restore", &path(&made), &path(&data)]);
+    assert_eq!(status(&refused), 2);
+    assert!(
+        stderr(&refused).contains("not empty"),
+        "{}",
+        stderr(&refused)
+    );
+    // Neither is no backup.
+    for nothing in [&data, &dir.path().join("nothing")] {
+        let refused = varve(&["verify", &path(nothing)]);
+        assert_eq!(status(&refused), 2);
+        assert!(
+            stderr(&refused).contains("a backup in"),
+            "{}",
+            stderr(&refused)
+        );
+    }
+    let file = made.join("shop/item.vdt");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let changed = varve(&["verify", &path(&made)]);
+    assert_eq!(status(&changed), 1);
+    assert!(
+        stdout(&changed).contains("item.vdt"),
+        "{}",
+        stdout(&changed)
+    );
+}

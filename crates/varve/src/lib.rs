@@ -104,10 +104,11 @@ pub use base::{
 pub use buffer::{ChangeBufferOptions, ChangeBuffering, PageContent, PooledPage};
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
-    Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView, Options,
-    PoolDumpOptions, PoolDumpStatus, PreparedRedefinition, PurgeStanding, RedefinitionWaits,
-    Reference, ReferencedParent, RotationOptions, RotationProgress, Row, Rows, Standing, StoreRoom,
-    Table, TableExport, TransactionInfo, TransactionState, UndoTablespace, ViewInfo,
+    BackupState, Database, FromValue, Kept, LockInfo, LockWaitInfo, Metric, MetricKind, OldView,
+    Options, PoolDumpOptions, PoolDumpStatus, PreparedRedefinition, PurgeStanding,
+    RedefinitionWaits, Reference, ReferencedParent, RotationOptions, RotationProgress, Row, Rows,
+    RunningBackup, Standing, StoreRoom, Table, TableExport, TransactionInfo, TransactionState,
+    UndoTablespace, ViewInfo,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use encryption::{Encryption, EncryptionKeys, EncryptionMode, KeyFile};

@@ -23,7 +23,8 @@ use varve::backup::{BackupOptions, MANIFEST, restore, restore_on, verify, verify
 use varve::internals::io::Disk;
 use varve::offline::check;
 use varve::{
-    ColumnType, Database, Error, ForeignKeyChecks, Isolation, Options, Table, TableDef, values,
+    BackupState, ColumnType, Database, Error, ForeignKeyChecks, Isolation, Options, Table,
+    TableDef, values,
 };
 use varve_sim::{CrashPoints, Failure, Fault, Operation, SimDisk};
 
@@ -339,7 +340,7 @@ fn a_discarded_table_is_discarded_in_the_backup() {
 fn nobody_waits_for_a_backup_that_stands_still() {
     let (dir, db, table) = database();
     let [made, to] = ["made", "to"].map(|name| dir.path().join(name));
-    let backup = db.begin_backup(&made, BackupOptions::default()).unwrap();
+    let backup = db.backup_in_steps(&made, BackupOptions::default()).unwrap();
     let log = &db.core().log;
     let begun = log.next_lsn();
     let mut rows = ROWS;
@@ -371,7 +372,7 @@ fn a_forgotten_backup_fails_and_does_not_fill_the_disk() {
         max_redo_bytes: 1 << 20,
         ..BackupOptions::default()
     };
-    let mut backup = db.begin_backup(&made, options).unwrap();
+    let mut backup = db.backup_in_steps(&made, options).unwrap();
     let log = &db.core().log;
     let begun = log.next_lsn();
     let mut rows = ROWS;
@@ -506,6 +507,73 @@ fn an_interrupted_backup_ends() {
     assert!(matches!(told, Error::Interrupted), "{told}");
     setter.join().unwrap();
     assert_eq!(files(&made), Vec::<PathBuf>::new());
+}
+
+/// One that goes on until somebody says that it ends is of that moment.
+#[test]
+fn a_running_backup_is_of_the_moment_at_which_it_ends() {
+    let (dir, db, table) = database();
+    let [made, to] = ["made", "to"].map(|name| dir.path().join(name));
+    let slow = BackupOptions {
+        bytes_per_second: 1 << 20,
+        ..BackupOptions::default()
+    };
+    let running = db.start_backup(&made, slow).unwrap();
+    let told = running.end().unwrap_err().to_string();
+    assert!(told.contains("still being copied"), "{told}");
+    let mut rows = ROWS;
+    loop {
+        fill(&db, &table, rows..rows + 10);
+        rows += 10;
+        match running.state() {
+            BackupState::Copying(_) => {}
+            BackupState::Following => break,
+            state => panic!("{state:?}"),
+        }
+    }
+    fill(&db, &table, rows..rows + 10);
+    rows += 10;
+    running.end().unwrap();
+    fill(&db, &table, rows..rows + 500);
+    let summary = loop {
+        match running.state() {
+            BackupState::Ending => thread::sleep(Duration::from_millis(1)),
+            BackupState::Complete(summary) => break summary,
+            state => panic!("{state:?}"),
+        }
+    };
+    assert!(running.end().is_err());
+    drop(running);
+    assert_eq!(restore(&made, &to).unwrap(), summary);
+    assert_eq!(
+        count(&Database::open(&to, small()).unwrap(), "a/t"),
+        rows as u64
+    );
+    // One that is given up, before and after all was copied.
+    for wait in [0, 300] {
+        let gone = dir.path().join("gone");
+        let running = db.start_backup(&gone, BackupOptions::default()).unwrap();
+        thread::sleep(Duration::from_millis(wait));
+        drop(running);
+        assert_eq!(files(&gone), Vec::<PathBuf>::new());
+    }
+    let told = db.start_backup(&made, BackupOptions::default()).map(drop);
+    assert!(told.unwrap_err().to_string().contains("it holds a backup"));
+    // One that fails says why.
+    let mend = damage(dir.path());
+    let running = db
+        .start_backup(dir.path().join("failed"), BackupOptions::default())
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let why = loop {
+        assert!(Instant::now() < end);
+        match running.state() {
+            BackupState::Failed(why) => break why,
+            _ => thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert!(why.to_string().contains("a/t.vdt"), "{why}");
+    mend();
 }
 
 // ---- Real threads.

@@ -135,6 +135,11 @@ impl Copying {
         (state.copied.clone(), damaged, state.newest)
     }
 
+    /// How many were copied.
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+
     /// Copies a piece, or waits for a moment because it is too early for that; false: all are taken.
     pub fn step(&self, buf: &mut Option<AlignedBuf>) -> Result<bool> {
         self.check_interrupt()?;

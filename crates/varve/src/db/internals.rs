@@ -50,9 +50,8 @@ impl Database {
     }
 
     /// Begins a backup that is made step by step.
-    pub fn begin_backup(&self, dir: &Path, options: BackupOptions) -> Result<Backup> {
-        let disk = self.inner.ddl.spaces.disk().clone();
-        Backup::begin(self.inner.ddl.clone(), disk, dir, options)
+    pub fn backup_in_steps(&self, dir: &Path, options: BackupOptions) -> Result<Backup> {
+        self.begin_backup(dir, options)
     }
 
     pub fn core(&self) -> &Arc<Core> {

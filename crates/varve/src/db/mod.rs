@@ -1,5 +1,6 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
+mod backup;
 mod create;
 mod export;
 mod foreign;
@@ -33,7 +34,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::backup::{BackupOptions, BackupSummary, back_up};
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
@@ -51,6 +51,7 @@ use crate::table::{
 };
 use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, Transaction};
 
+pub use backup::{BackupState, RunningBackup};
 pub(crate) use create::CREATION_MARK;
 pub use export::TableExport;
 pub use foreign::{Reference, ReferencedParent};
@@ -210,25 +211,6 @@ impl Database {
     /// The names of all tables, sorted; also of those that can't be used.
     pub fn tables(&self) -> Result<Vec<String>> {
         self.inner.core.tables.names()
-    }
-
-    /// Makes a backup of the database in `dir`, which is made, or is empty, while it is used: of all that has
-    /// committed by a moment close to the end. [`crate::backup::restore`] makes a database of it.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`: something is in the directory, or it is in the database's own. `Corrupt`: a page is
-    /// damaged. `NotFound`: a table's file is not there. `TooLarge`: there was more redo than
-    /// [`BackupOptions::max_redo_bytes`]. `Interrupted`. Nothing of the backup is left then.
-    pub fn backup(&self, dir: impl AsRef<Path>, options: BackupOptions) -> Result<BackupSummary> {
-        let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
-        while !self.wait_for_recovery(Duration::from_millis(100)) {
-            self.inner.core.check_usable()?;
-            if options.interrupt.as_ref().is_some_and(is_set) {
-                return Err(Error::Interrupted);
-            }
-        }
-        back_up(&self.inner.ddl, dir.as_ref(), options)
     }
 
     /// Begins a transaction. Its read view opens at its first read.

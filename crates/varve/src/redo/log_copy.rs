@@ -82,11 +82,6 @@ impl LogCopy {
         })
     }
 
-    /// Where the copy ends.
-    pub fn end(&self) -> Lsn {
-        self.at
-    }
-
     /// Copies what is durable by now.
     pub fn follow(&mut self) -> Result<()> {
         self.copy_to(self.kept.log().durable_lsn())
@@ -364,6 +359,9 @@ mod tests {
         assert_eq!(Frames::new(Lsn(72)).take(&bytes, 5), Err(Lsn(72)));
         let mut frames = Frames::new(Lsn(64));
         frames.take(&bytes[..20], 5).unwrap();
-        assert!(frames.take(&bytes[20..], 6).is_err(), "a frame of two generations");
+        assert!(
+            frames.take(&bytes[20..], 6).is_err(),
+            "a frame of two generations"
+        );
     }
 }

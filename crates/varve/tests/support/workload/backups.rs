@@ -46,9 +46,7 @@ impl Runner {
             piece_bytes: self.config.page_size as usize * self.rng.random_range(1..=8),
             ..BackupOptions::default()
         };
-        // It has the rest of recovery behind it, as one that a user makes.
-        assert!(self.db().wait_for_recovery(Duration::from_secs(60)));
-        let backup = self.db().begin_backup(&dir, options).unwrap();
+        let backup = self.db().backup_in_steps(&dir, options).unwrap();
         self.trace.note("begin a backup".into());
         self.backup = Some(BackupSteps {
             backup,
