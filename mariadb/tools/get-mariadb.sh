@@ -17,12 +17,32 @@ TRIPLET=$(g++ -dumpmachine)
 mkdir -p "$(dirname "$PREFIX")"
 exec 9> "$PREFIX.lock"
 flock 9
-[ ! -f "$PREFIX/VERSION" ] || { echo "MariaDB $(cat "$PREFIX/VERSION") is in $PREFIX"; exit 0; }
 for tool in apt-get apt-cache dpkg-deb realpath; do
   command -v $tool > /dev/null || fail "$tool is missing; this set-up needs a Debian 12 machine"
 done
 
+# add DIR PACKAGE...: unpacks these into DIR.
+add() {
+  local debs=$WORK/debs dir=$1
+  shift
+  mkdir -p "$debs"
+  (cd "$debs" && apt-get download -qq "$@" && for deb in *.deb; do dpkg-deb -x "$deb" "$dir"; done)
+}
+
 WORK=$PREFIX.partial
+if [ -f "$PREFIX/VERSION" ]; then
+  VERSION=$(cat "$PREFIX/VERSION")
+  # One that was made before the set had this package gets it.
+  if [ ! -x "$PREFIX/root/usr/bin/mariadb-backup" ]; then
+    rm -rf "$WORK"
+    own_apt "$WORK/apt"
+    add "$WORK/root" mariadb-backup="$VERSION"
+    mv "$WORK/root/usr/bin/mariadb-backup" "$PREFIX/root/usr/bin/"
+    rm -rf "$WORK"
+  fi
+  echo "MariaDB $VERSION is in $PREFIX"
+  exit 0
+fi
 rm -rf "$WORK" "$PREFIX"
 mkdir -p "$WORK"/{debs,root,src}
 own_apt "$WORK/apt"
@@ -39,11 +59,9 @@ tar xzf "mariadb_$UPSTREAM.orig.tar.gz" --strip-components=1 \
 cp include/probes_mysql_nodtrace.h.in include/probes_mysql_nodtrace.h
 rm -f mariadb_*
 
-cd "$WORK/debs"
-apt-get download -qq \
-  {mariadb-server-core,mariadb-server,mariadb-client-core,mariadb-client,mariadb-test,mariadb-test-data,libmariadb3,libmariadb-dev,libmariadbd-dev}="$VERSION" \
+add "$WORK/root" \
+  {mariadb-server-core,mariadb-server,mariadb-client-core,mariadb-client,mariadb-backup,mariadb-test,mariadb-test-data,libmariadb3,libmariadb-dev,libmariadbd-dev}="$VERSION" \
   libaio1 liburing2 libpcre2-8-0 libpcre2-posix3 sysbench libluajit2-5.1-2 libluajit2-5.1-common
-for deb in *.deb; do dpkg-deb -x "$deb" "$WORK/root"; done
 
 cat > "$WORK/env.sh" <<E
 export MDB=$PREFIX LD_LIBRARY_PATH=$PREFIX/root/usr/lib/$TRIPLET

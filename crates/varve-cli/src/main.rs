@@ -42,7 +42,9 @@ enum Command {
         #[command(flatten)]
         keys: keys::KeyArgs,
     },
-    /// Makes a database of a backup, once all of it is checked
+    /// Makes a backup of a running MariaDB server: the tables of all engines, at one moment
+    Backup(backup::BackupArgs),
+    /// Makes a database, or the data directory of a server, of a backup, once all of it is checked
     Restore(backup::RestoreArgs),
     /// Reads all of a backup, and finds out whether it is as it was made
     Verify {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Check { dir, keys } => check::run(&dir, &keys),
+        Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => backup::run_restore(&args),
         Command::Verify { backup } => backup::run_verify(&backup),
         Command::Dump(args) => dump::run(&args),

@@ -52,7 +52,8 @@ impl Prefix {
     /// Unpacks the prefix if it is missing, and brings the base up to date.
     pub fn ensure(workspace: &Workspace) -> Result<Self> {
         let dir = cache_dir()?.join("mariadb");
-        if !dir.join("VERSION").is_file() {
+        let has = |file: &str| dir.join(file).is_file();
+        if !has("VERSION") || !has("root/usr/bin/mariadb-backup") {
             eprintln!("Fetching MariaDB into {} (once)", dir.display());
             command::run(Cmd::new(workspace.root.join("mariadb/tools/get-mariadb.sh")).arg(&dir))
                 .context("MariaDB could not be set up")?;

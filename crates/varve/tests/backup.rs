@@ -5,6 +5,8 @@
 //! looks good and is not, because it is not complete or was changed; a backup that keeps users waiting, fills
 //! the disk with redo, or leaves something behind when it fails.
 
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
 mod support;
 
 use std::fs;
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use support::shrink::run;
@@ -23,9 +26,10 @@ use varve::backup::{BackupOptions, MANIFEST, restore, restore_on, verify, verify
 use varve::internals::io::Disk;
 use varve::offline::check;
 use varve::{
-    BackupState, ColumnType, Database, Error, ForeignKeyChecks, Isolation, Options, Table,
-    TableDef, values,
+    BackupState, ColumnType, Database, Error, ForeignKeyChecks, Isolation, Options,
+    RotationOptions, Table, TableDef, values,
 };
+use varve_sim::sample::Keys;
 use varve_sim::{CrashPoints, Failure, Fault, Operation, SimDisk};
 
 /// Backups one after the other beside transactions, DDL, truncation of undo, checkpoints and crashes, on a
@@ -386,6 +390,134 @@ fn a_forgotten_backup_fails_and_does_not_fill_the_disk() {
     drop(backup);
     assert_eq!(files(&made), Vec::<PathBuf>::new());
     db.backup(&made, BackupOptions::default()).unwrap();
+}
+
+/// KEEP-2: where there is no room for other files, the log takes back those that it keeps.
+#[test]
+fn nobody_waits_for_a_backup_on_a_full_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = DyingDisk::new();
+    let data = dir.path().join("db");
+    let db = Database::open_on(Arc::new(disk.clone()), &data, small()).unwrap();
+    let table = table(&db, "a/t");
+    fill(&db, &table, 0..ROWS);
+    let made = dir.path().join("made");
+    let mut backup = db.backup_in_steps(&made, BackupOptions::default()).unwrap();
+    disk.fill_up_for("db/redo");
+    let log = &db.core().log;
+    let (began, begun) = (log.next_lsn(), Instant::now());
+    let mut rows = ROWS;
+    while log.next_lsn().0 - began.0 < 4 * REDO {
+        fill(&db, &table, rows..rows + 100);
+        rows += 100;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let told = backup.step().map(drop).unwrap_err();
+    assert!(matches!(told, Error::NoSpace { .. }), "{told}");
+    drop(backup);
+    assert_eq!(count(&db, "a/t"), rows as u64);
+}
+
+// ---- Encryption.
+
+/// BACKUP-6: tables that become encrypted while a backup is made are so in it, and stay so.
+#[test]
+fn what_is_encrypted_meanwhile_is_encrypted_in_the_backup() {
+    const TEXT: &str = "nobody is to read this";
+    let options = |encrypt_tables| Options {
+        encryption_keys: Some(Arc::new(Keys(1))),
+        encrypt_tables,
+        rotation: RotationOptions {
+            threads: 0,
+            iops: 1_000_000,
+            ..RotationOptions::default()
+        },
+        ..small()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let [data, made, to] = ["db", "made", "to"].map(|name| dir.path().join(name));
+    let db = Database::open(&data, options(false)).unwrap();
+    let table = table(&db, "a/t");
+    let add = |db: &Database, table: &Table, ids: std::ops::Range<i64>| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for id in ids {
+            let text = format!("{TEXT} {id}");
+            table.insert(&mut trx, values![id, text]).unwrap();
+        }
+        trx.commit().unwrap();
+    };
+    add(&db, &table, 0..500);
+    drop(table);
+    db.close().unwrap();
+    let shows = |dir: &Path| {
+        let files = files(dir).into_iter();
+        // Undo from before may be in clear.
+        let tables = files.filter(|path| path.ends_with("a/t.vdt"));
+        let has = |path: &PathBuf| {
+            let bytes = fs::read(path).unwrap();
+            bytes
+                .windows(TEXT.len())
+                .any(|part| part == TEXT.as_bytes())
+        };
+        tables.filter(has).collect::<Vec<_>>()
+    };
+    assert_eq!(shows(&data).len(), 1);
+    let db = Database::open(&data, options(false)).unwrap();
+    let mut backup = db.backup_in_steps(&made, BackupOptions::default()).unwrap();
+    while backup.step().unwrap() {}
+    db.set_encrypt_tables(true).unwrap();
+    db.rotate_encryption().unwrap();
+    let table = db.table("a/t").unwrap();
+    add(&db, &table, 500..600);
+    backup.finish().unwrap();
+    assert_eq!(shows(&made), Vec::<PathBuf>::new());
+    restore(&made, &to).unwrap();
+    let restored = Database::open(&to, options(true)).unwrap();
+    add(&restored, &restored.table("a/t").unwrap(), 600..700);
+    assert_eq!(count(&restored, "a/t"), 700);
+    restored.close().unwrap();
+    assert_eq!(shows(&to), Vec::<PathBuf>::new());
+    // Without the key nothing is to be had.
+    assert!(Database::open(&to, small()).is_err());
+}
+
+// ---- Files in other directories.
+
+/// Undo tablespaces and tables that are elsewhere are in the backup, and in the database that is made of it.
+#[test]
+fn files_from_elsewhere_are_in_the_databases_own_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options {
+        undo_directory: Some("more/undo".into()),
+        ..small()
+    };
+    let [data, made, to] = ["db", "made", "to"].map(|name| dir.path().join(name));
+    let db = Database::open(&data, options()).unwrap();
+    let def = TableDef::new("a/far")
+        .column("id", ColumnType::i64())
+        .column("text", ColumnType::text(2000))
+        .primary(&["id"]);
+    let elsewhere = dir.path().join("elsewhere");
+    let far = db
+        .create_table_in(&elsewhere, &def, ForeignKeyChecks::On)
+        .unwrap();
+    fill(&db, &far, 0..300);
+    db.backup(&made, BackupOptions::default()).unwrap();
+    drop(far);
+    db.close().unwrap();
+    fs::remove_dir_all(&elsewhere).unwrap();
+    restore(&made, &to).unwrap();
+    // Undo tablespaces are where they were put: a setting that says otherwise is refused by name.
+    let told = Database::open(&to, options())
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(told.contains("undo"), "{told}");
+    let restored = Database::open(&to, small()).unwrap();
+    assert_eq!(count(&restored, "a/far"), 300);
+    assert!(!to.join("a/far.vdt").is_symlink());
+    let spaces = restored.undo_tablespaces();
+    assert!(spaces.iter().all(|space| space.path.starts_with("undo_")));
 }
 
 // ---- What fails.

@@ -1,6 +1,6 @@
 //! Which tablespaces a database has, and where their files are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use crate::base::{Error, Result, SpaceId};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{Ddl, FILE_EXTENSION, lost_mark_path, table_path};
 use crate::io::{DiskFile, OpenMode};
-use crate::space::{FileHeader, SpaceKind, awaited_mark_path};
+use crate::recovery::is_refusal;
+use crate::space::{FileHeader, SpaceKind, Stage, awaited_mark_path};
 use crate::txn::{Isolation, Transaction};
 
 /// A file that is looked for is given another name meanwhile at most so often.
@@ -39,23 +40,24 @@ impl Lister {
         Lister { ddl }
     }
 
-    /// All tablespaces but those of undo, by their numbers. The caller keeps DDL away.
-    pub fn tables(&self) -> Result<BTreeMap<SpaceId, Listed>> {
+    /// All tablespaces but those of undo, by their numbers, and the places of those whose definitions can't be
+    /// read and that are not there. They are right if the caller keeps DDL away.
+    pub fn tables(&self) -> Result<(BTreeMap<SpaceId, Listed>, Vec<String>)> {
         let (ddl, spaces) = (&*self.ddl, &self.ddl.spaces);
         let mut reader = Transaction::begin(ddl.core.clone(), Isolation::RepeatableRead);
         let mut paths = BTreeMap::new();
         for (space, name) in ddl.dictionary.tablespaces(&mut reader)? {
             paths.insert(space, table_path(&name));
         }
-        for found in ddl
-            .dictionary
-            .all(&mut reader, &Prefix::unreadable())?
-            .values()
-        {
+        let unreadable = ddl.dictionary.all(&mut reader, &Prefix::unreadable())?;
+        let mut lost = Vec::new();
+        for found in unreadable.into_values() {
             // What its definition does not say, its file does.
             let path = table_path(&found.name);
-            if let Ok(header) = spaces.inspect(&path) {
-                paths.insert(header.intro.space, path);
+            match spaces.inspect(&path) {
+                Ok(header) => drop(paths.insert(header.intro.space, path)),
+                Err(e) if is_refusal(&e) => return Err(e),
+                Err(_) => lost.push(path),
             }
         }
         for space in spaces.all() {
@@ -69,31 +71,54 @@ impl Lister {
                 SpaceKind::Undo | SpaceKind::Temp => {}
             }
         }
+        let marks = self.marks(paths.values())?;
         let listed = paths.into_iter().map(|(space, path)| {
             let stem = path.strip_suffix(&format!(".{FILE_EXTENSION}"));
-            let mut marks = vec![
-                awaited_mark_path(&path),
-                lost_mark_path(stem.unwrap_or(&path), space),
-            ];
-            let is_discarded = spaces.is_awaited(&path)?;
-            let mut failed = None;
-            marks.retain(|mark| match spaces.has_mark(mark) {
-                Ok(is_there) => is_there,
-                Err(e) => {
-                    failed = Some(e);
-                    false
-                }
-            });
+            let awaited = awaited_mark_path(&path);
+            let is_discarded = marks.contains(&awaited);
+            let mut own = vec![awaited, lost_mark_path(stem.unwrap_or(&path), space)];
+            own.retain(|mark| marks.contains(mark));
             let listed = Listed {
                 space,
                 place: path.clone(),
                 path,
-                marks,
+                marks: own,
                 is_discarded,
             };
-            failed.map_or(Ok((space, listed)), Err)
+            (space, listed)
         });
-        listed.collect()
+        Ok((listed.collect(), lost))
+    }
+
+    /// The files in the directories of these paths that are no tablespaces: marks are among them.
+    fn marks<'p>(&self, paths: impl Iterator<Item = &'p String>) -> Result<HashSet<String>> {
+        let spaces = &self.ddl.spaces;
+        let schemas = paths.filter_map(|path| Some(path.rsplit_once('/')?.0));
+        let schemas: BTreeSet<&str> = schemas.collect();
+        let mut marks = HashSet::new();
+        for schema in schemas {
+            let full = spaces.dir().join(schema);
+            if !spaces.disk().exists(&full)? {
+                continue;
+            }
+            for entry in spaces.disk().list(&full)? {
+                let extension = Path::new(&entry.name).extension();
+                if extension.is_none_or(|e| e != FILE_EXTENSION) {
+                    marks.insert(format!("{schema}/{}", entry.name));
+                }
+            }
+        }
+        Ok(marks)
+    }
+
+    /// How far the encryption of an open tablespace is.
+    pub fn stage(&self, space: SpaceId) -> Option<Stage> {
+        self.ddl.spaces.get(space).map(|space| space.stage().0)
+    }
+
+    /// Opens a file, if need be after closing some that are idle.
+    pub fn with_means<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        self.ddl.spaces.files().with_means(open)
     }
 
     /// The undo tablespaces, wherever their files are: in the backup they are beside the system tablespace,
@@ -115,8 +140,9 @@ impl Lister {
         listed.collect()
     }
 
-    /// Opens a tablespace's file for its pages. `None`: it is not there, or a user's file is in its place.
-    pub fn open(&self, listed: &Listed) -> Result<Option<Arc<dyn DiskFile>>> {
+    /// Opens a tablespace's file for its pages. `None`: it is not there, or a user's file is in its place; or
+    /// it has no header, and is to be passed over then.
+    pub fn open(&self, listed: &Listed, passes_over: bool) -> Result<Option<Arc<dyn DiskFile>>> {
         let spaces = &self.ddl.spaces;
         for _ in 0..TRIES {
             let space = spaces.get(listed.space);
@@ -124,8 +150,12 @@ impl Lister {
             if spaces.is_awaited(&path)? {
                 return Ok(None);
             }
-            if let Some(file) = self.open_at(&spaces.dir().join(path), listed.space)? {
-                return Ok(Some(file));
+            match self.open_at(&spaces.dir().join(path), listed.space) {
+                Ok(None) => {}
+                Err(Error::CorruptFile { .. } | Error::Unsupported { .. }) if passes_over => {
+                    return Ok(None);
+                }
+                opened => return opened,
             }
         }
         Ok(None)
@@ -134,19 +164,17 @@ impl Lister {
     fn open_at(&self, full: &Path, space: SpaceId) -> Result<Option<Arc<dyn DiskFile>>> {
         let spaces = &self.ddl.spaces;
         let opened = || -> Result<Option<Arc<dyn DiskFile>>> {
-            let disk = spaces.disk();
-            let file = spaces
-                .files()
-                .with_means(|| disk.open(full, OpenMode::ReadOnly))?;
-            if FileHeader::read(&*file)?.intro.space != space {
+            let is_it = || {
+                let open = || spaces.disk().open(full, OpenMode::ReadOnly);
+                let header = FileHeader::read(&*self.with_means(open)?)?;
+                Ok(header.intro.space == space)
+            };
+            if !is_it()? {
                 return Ok(None);
             }
             let pages = spaces.files().open_for_pages(full)?;
             // It may be another one by now.
-            let is_same = FileHeader::read(&*disk.open(full, OpenMode::ReadOnly)?)?
-                .intro
-                .space
-                == space;
+            let is_same = is_it()?;
             Ok(is_same.then_some(pages))
         };
         match opened() {

@@ -5,20 +5,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::list::{Listed, Lister};
-use super::manifest::{BackupFile, Manifest};
-use super::pages::{Copying, Manner};
+use super::manifest::{BackupFile, MANIFEST, Manifest};
+use super::pages::{CopiedSpace, Copying, Manner};
 use super::restore::sum;
-use super::{BackupOptions, BackupSummary, Directories, refuse_content};
+use super::{
+    BackupOptions, BackupSummary, Directories, UNFINISHED, UNFINISHED_MARK, refuse_content,
+};
 use crate::base::{Error, Lsn, PageId, Result, Sabotage, SpaceId, threads};
 use crate::ddl::Ddl;
 use crate::io::{Disk, OpenMode, create_directory};
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogCopy, REDO_DIR};
+use crate::space::Stage;
 
 /// How often the log is looked at while nothing else is to be done.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Rounds until nothing has to be copied anew.
+const MOST_ROUNDS: usize = 20;
+/// How long a tablespace of undo is looked for while others take its place.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// A new tablespace's first pages, which no redo makes (BACKUP-2).
 const FIRST_PAGES: u32 = 2;
 
@@ -34,13 +41,81 @@ pub struct Backup {
     /// Tablespaces from here on were made after it began.
     first_new: SpaceId,
     copying: Copying,
+    place: Place,
+}
+
+/// The directory, and what was made in it: that goes if the backup does not come to its end.
+struct Place {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    directories: Directories,
+    /// Files in their places.
+    files: Vec<PathBuf>,
     is_complete: bool,
+}
+
+impl Place {
+    /// Takes the directory, which is empty or is made, for this backup alone.
+    fn take(disk: Arc<dyn Disk>, dir: &Path) -> Result<Place> {
+        create_directory(&*disk, dir)?;
+        refuse_content(&*disk, dir)?;
+        let mark = dir.join(UNFINISHED_MARK);
+        // Of two that come together one does not get it.
+        disk.open(&mark, OpenMode::CreatePrivate)?;
+        let place = Place {
+            dir: dir.to_path_buf(),
+            directories: Directories::default(),
+            files: vec![mark],
+            is_complete: false,
+            disk,
+        };
+        place.disk.create_dir_all(&dir.join(UNFINISHED))?;
+        Ok(place)
+    }
+
+    /// Where a file of the backup is to be.
+    fn of(&mut self, path: &str) -> Result<PathBuf> {
+        let full = self.directories.make(&*self.disk, &self.dir, path)?;
+        self.files.push(full.clone());
+        Ok(full)
+    }
+
+    /// All but the manifest is in its place.
+    fn settle(&mut self) -> Result<()> {
+        remove_directory(&*self.disk, &self.dir.join(UNFINISHED))?;
+        self.disk.remove(&self.dir.join(UNFINISHED_MARK))?;
+        self.directories.sync(&*self.disk)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_complete {
+            return;
+        }
+        // What can't be removed has no manifest, and is refused by name as a backup and as a place for one.
+        let disk = &*self.disk;
+        let _ = remove_directory(disk, &self.dir.join(UNFINISHED));
+        let _ = remove_directory(disk, &self.dir.join(REDO_DIR));
+        let names = [CONTROL_FILE, MANIFEST, &format!("{MANIFEST}-new")];
+        let named = names.iter().map(|name| self.dir.join(name));
+        for file in named.chain(self.files.drain(..)) {
+            let _ = disk.remove(&file);
+        }
+        for directory in self.directories.made.iter().rev() {
+            if *directory != self.dir {
+                let _ = disk.remove_dir(directory);
+            }
+        }
+    }
 }
 
 /// The moment that a backup is of.
 pub struct End {
     /// All that there were.
     tablespaces: BTreeMap<SpaceId, Listed>,
+    /// Places of tables that are neither in their definitions nor in their files.
+    lost: Vec<String>,
     /// Where the redo ends.
     to: Lsn,
     /// What the control file is to say, the checkpoint aside.
@@ -80,7 +155,7 @@ impl Backup {
         options: BackupOptions,
     ) -> Result<Backup> {
         Backup::check(&ddl, &*disk, dir, &options)?;
-        create_directory(&*disk, dir)?;
+        let place = Place::take(disk.clone(), dir)?;
         let core = &ddl.core;
         let (from, kept) = core.log.keep_from_checkpoint(options.max_redo_bytes);
         let log = LogCopy::begin(from, kept, disk.clone(), dir)?;
@@ -98,7 +173,7 @@ impl Backup {
         let list = {
             let _no_ddl = core.tables.serialize_ddl();
             let mut list = lister.undo();
-            list.append(&mut lister.tables()?);
+            list.append(&mut lister.tables()?.0);
             list.into_values().collect()
         };
         Ok(Backup {
@@ -111,7 +186,7 @@ impl Backup {
             disk,
             dir: dir.to_path_buf(),
             options,
-            is_complete: false,
+            place,
         })
     }
 
@@ -133,6 +208,8 @@ impl Backup {
         let busy = AtomicUsize::new(0);
         let stops = AtomicBool::new(false);
         let copy = || {
+            // Also if it panics.
+            let _leaves = Leaves(&busy);
             let mut buf = None;
             let mut done = Ok(true);
             while matches!(done, Ok(true)) && !stops.load(Relaxed) {
@@ -141,7 +218,6 @@ impl Backup {
             if done.is_err() {
                 stops.store(true, Relaxed);
             }
-            busy.fetch_sub(1, Relaxed);
             done.map(drop)
         };
         thread::scope(|scope| {
@@ -203,49 +279,92 @@ impl Backup {
     pub fn complete(mut self, end: End) -> Result<BackupSummary> {
         self.log.copy_to(end.to)?;
         let made = self.make_complete(end)?;
-        self.is_complete = true;
+        self.place.is_complete = true;
         Ok(made)
     }
 
     /// Step 4.
     pub fn end(&mut self) -> Result<End> {
-        // Before DDL waits: most of what is left.
-        self.log.follow()?;
+        for _ in 0..MOST_ROUNDS {
+            // Before DDL waits: most of what is left.
+            let (tables, _) = self.copying.lister().tables()?;
+            self.copy_new(&tables)?;
+            self.log.follow()?;
+            if let Some(end) = self.end_now()? {
+                return Ok(end);
+            }
+        }
+        Err(Error::invalid(
+            "a backup that could not end, because tablespaces are being encrypted or replaced all the time: try again",
+        ))
+    }
+
+    /// Step 4, if nothing else has to be copied anew before. DDL waits meanwhile.
+    fn end_now(&self) -> Result<Option<End>> {
         let core = &self.ddl.core;
         let _no_ddl = core.tables.serialize_ddl();
-        let mut tables = self.copying.lister().tables()?;
+        let (mut tables, lost) = self.copying.lister().tables()?;
         self.copy_new(&tables)?;
+        let patience = Instant::now() + PATIENCE;
         loop {
+            core.check_usable()?;
             self.copying.check_interrupt()?;
             let mut undo = self.copying.lister().undo();
-            if !self.copy_new(&undo)? {
-                // One of them has gone.
-                thread::sleep(PAUSE);
-                continue;
-            }
+            self.copy_new(&undo)?;
             core.log.sync_to(core.log.next_lsn())?;
             let to = core.log.durable_lsn();
             let after = self.copying.lister().undo();
+            let (copied, ..) = self.copying.copied();
+            let spaces = core.undo.spaces().iter().map(|space| space.id());
+            let lacks = spaces.clone().find(|space| !copied.contains_key(space));
             // BACKUP-2: one that is being made now is in neither, or in both.
-            if !after.keys().eq(undo.keys()) {
-                continue;
+            if lacks.is_none() && after.keys().eq(undo.keys()) {
+                if self.forget_other_stages(&copied) {
+                    return Ok(None);
+                }
+                // What no rollback segment is in any more may have lost its file.
+                undo.retain(|space, _| copied.contains_key(space));
+                tables.append(&mut undo);
+                let control = self.ddl.control.control();
+                return Ok(Some(End {
+                    tablespaces: tables,
+                    lost,
+                    to,
+                    control,
+                }));
             }
-            let control = self.ddl.control.control();
-            tables.append(&mut undo);
-            return Ok(End {
-                tablespaces: tables,
-                to,
-                control,
-            });
+            if Instant::now() > patience {
+                let what = lacks.map_or("undo tablespaces that stay".into(), |space| {
+                    format!("the file of undo tablespace {space}")
+                });
+                return Err(Error::not_found(what));
+            }
+            thread::sleep(PAUSE);
         }
     }
 
+    /// BACKUP-6: tablespaces whose stage of encryption has become another one are to be copied anew. Whether
+    /// there are any.
+    fn forget_other_stages(&self, copied: &BTreeMap<SpaceId, CopiedSpace>) -> bool {
+        let mut any = false;
+        for (space, copied) in copied {
+            // One that was made meanwhile has all its pages in the redo.
+            let is_new = *space >= self.first_new;
+            let now = self.copying.lister().stage(*space);
+            let writes = |stage: Option<Stage>| stage.map(Stage::writes_encrypted);
+            if !is_new && now.is_some() && writes(now) != writes(copied.stage) {
+                self.copying.forget(*space);
+                any = true;
+            }
+        }
+        any
+    }
+
     /// Copies what was not copied of these tablespaces: those that were made meanwhile, and that others were
-    /// in the way of. False: one of them is not there.
-    fn copy_new(&self, list: &BTreeMap<SpaceId, Listed>) -> Result<bool> {
+    /// in the way of. Those that are not there are left out.
+    fn copy_new(&self, list: &BTreeMap<SpaceId, Listed>) -> Result<()> {
         let (copied, ..) = self.copying.copied();
         let log = &self.ddl.core.log;
-        let mut are_there = true;
         for listed in list.values() {
             let is_new = listed.space >= self.first_new;
             if copied.contains_key(&listed.space)
@@ -257,15 +376,16 @@ impl Backup {
                 true => FIRST_PAGES,
                 false => u32::MAX,
             };
-            are_there &= self.copying.copy_now(listed, most)?;
+            self.copying.copy_now(listed, most)?;
         }
-        Ok(are_there)
+        Ok(())
     }
 
     /// Step 5, but for the redo.
     fn make_complete(&mut self, end: End) -> Result<BackupSummary> {
         let End {
             tablespaces: list,
+            mut lost,
             to,
             control,
         } = end;
@@ -278,11 +398,10 @@ impl Backup {
             });
         }
         damaged.retain(|page| list.contains_key(&page.space));
-        let (mut files, mut lost) = (Vec::new(), Vec::new());
-        let mut directories = Directories::default();
+        let mut files = Vec::new();
         for listed in list.into_values() {
             for mark in &listed.marks {
-                let path = directories.make(&*self.disk, &self.dir, mark)?;
+                let path = self.place.of(mark)?;
                 self.disk.open(&path, OpenMode::CreatePrivate)?.sync()?;
                 files.push(BackupFile {
                     path: mark.clone(),
@@ -296,7 +415,7 @@ impl Backup {
                 }
                 continue;
             };
-            let place = directories.make(&*self.disk, &self.dir, &listed.place)?;
+            let place = self.place.of(&listed.place)?;
             let from = self.copying.unfinished_path(listed.space);
             self.disk.rename(&from, &place)?;
             files.push(BackupFile {
@@ -307,14 +426,11 @@ impl Backup {
         }
         if let (Some(path), false) = (lost.first(), self.options.keep_damaged) {
             return Err(Error::not_found(format!(
-                "{path}, the file of a table: the backup would lack it; drop the table, or have what is damaged kept"
+                "{path}, the file of a table, which the backup would lack: bring it back, or have damaged tables kept as they are"
             )));
         }
-        // Of tablespaces that have gone.
-        for space in copied.into_keys() {
-            self.disk.remove(&self.copying.unfinished_path(space))?;
-        }
-        directories.sync(&*self.disk)?;
+        // With copies of tablespaces that have gone.
+        self.place.settle()?;
         self.write_rest(files, (to, control), (damaged, lost))
     }
 
@@ -379,12 +495,12 @@ impl Backup {
     }
 }
 
-impl Drop for Backup {
+/// Counts a thread that ends.
+struct Leaves<'a>(&'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
     fn drop(&mut self) {
-        if !self.is_complete {
-            // What stays has no manifest, and is refused by name as a backup and as a place for one.
-            let _ = remove_content(&*self.disk, &self.dir);
-        }
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -397,19 +513,16 @@ fn is_inside(dir: &Path, outer: &Path) -> bool {
     dir.starts_with(outer) || led_there.is_some_and(|(dir, outer)| dir.starts_with(outer))
 }
 
-/// Removes what is in the directory.
-fn remove_content(disk: &dyn Disk, dir: &Path) -> Result<()> {
+/// Removes a directory with all that is in it.
+fn remove_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
     for entry in disk.list(dir)? {
         let path = dir.join(&entry.name);
         match entry.is_dir {
-            true => {
-                remove_content(disk, &path)?;
-                disk.remove_dir(&path)?;
-            }
+            true => remove_directory(disk, &path)?,
             false => disk.remove(&path)?,
         }
     }
-    Ok(())
+    disk.remove_dir(dir)
 }
 
 /// Seconds since 1970.

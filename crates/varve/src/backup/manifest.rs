@@ -84,30 +84,14 @@ impl Manifest {
         for path in &self.lost {
             line(format_args!("lost {}", escaped(path)));
         }
-        for file in &self.files {
-            let path = escaped(&file.path);
-            line(format_args!("file {} {:08x} {path}", file.bytes, file.crc));
-        }
-        let crc = crc32c::crc32c(out.as_bytes());
-        out.push_str(&format!("end {crc:08x}\n"));
+        self.files.iter().for_each(|file| file_line(&mut out, file));
+        end_line(&mut out);
         out
     }
 
     /// What the text of a manifest says; an error says what is wrong with it.
     pub fn decode(text: &str) -> std::result::Result<Manifest, String> {
-        let sum_at = text.rfind("end ").ok_or("it has no end")?;
-        let (body, sum) = text.split_at(sum_at);
-        let computed = format!("end {:08x}\n", crc32c::crc32c(body.as_bytes()));
-        if !body.starts_with(FIRST_LINE) {
-            return Err(format!("it does not begin with \"{FIRST_LINE}\""));
-        }
-        if sum != computed {
-            return Err("its checksum is wrong".into());
-        }
-        let mut lines = Lines {
-            left: body.lines().skip(1).collect::<Vec<_>>().into_iter(),
-            word: None,
-        };
+        let mut lines = Lines::of(text, FIRST_LINE)?;
         let uuid = u128::from_str_radix(lines.only("database")?, 16);
         let page_size = number(lines.only("page-size")?)?;
         let (begun, ended) = (number(lines.only("begun")?)?, number(lines.only("ended")?)?);
@@ -124,15 +108,7 @@ impl Manifest {
         }
         let mut files = Vec::new();
         while let Some(rest) = lines.next("file") {
-            let (bytes, rest) = pair(rest)?;
-            let (crc, path) = pair(rest)?;
-            let path = unescaped(path)?;
-            check_path(&path)?;
-            files.push(BackupFile {
-                path,
-                bytes: number(bytes)?,
-                crc: u32::from_str_radix(crc, 16).map_err(|e| format!("{crc}: {e}"))?,
-            });
+            files.push(file_of(rest)?);
         }
         lines.finish()?;
         Ok(Manifest {
@@ -161,19 +137,12 @@ impl Manifest {
                 dir.display()
             )));
         }
-        let file = disk.open(&path, OpenMode::ReadOnly)?;
-        let bytes = file.len()?;
         let damaged = |found: String| Error::CorruptFile {
             path: path.clone(),
             expected: "a backup's manifest".into(),
             found,
         };
-        if bytes > MOST_BYTES {
-            return Err(damaged(format!("{bytes} bytes")));
-        }
-        let mut text = vec![0; bytes as usize];
-        file.read_at(&mut text, 0)?;
-        let text = String::from_utf8(text).map_err(|e| damaged(e.to_string()))?;
+        let text = read_text(disk, &path)?;
         Manifest::decode(&text).map_err(damaged)
     }
 
@@ -188,6 +157,47 @@ impl Manifest {
     }
 }
 
+/// Reads a file of text.
+pub(super) fn read_text(disk: &dyn Disk, path: &Path) -> Result<String> {
+    let file = disk.open(path, OpenMode::ReadOnly)?;
+    let bytes = file.len()?;
+    let damaged = |found: String| Error::CorruptFile {
+        path: path.to_path_buf(),
+        expected: "a list in text".into(),
+        found,
+    };
+    if bytes > MOST_BYTES {
+        return Err(damaged(format!("{bytes} bytes")));
+    }
+    let mut text = vec![0; bytes as usize];
+    file.read_at(&mut text, 0)?;
+    String::from_utf8(text).map_err(|e| damaged(e.to_string()))
+}
+
+pub(super) fn file_line(out: &mut String, file: &BackupFile) {
+    let path = escaped(&file.path);
+    out.push_str(&format!("file {} {:08x} {path}\n", file.bytes, file.crc));
+}
+
+/// What such a line says behind its first word.
+pub(super) fn file_of(rest: &str) -> std::result::Result<BackupFile, String> {
+    let (bytes, rest) = pair(rest)?;
+    let (crc, path) = pair(rest)?;
+    let path = unescaped(path)?;
+    check_path(&path)?;
+    Ok(BackupFile {
+        path,
+        bytes: number(bytes)?,
+        crc: u32::from_str_radix(crc, 16).map_err(|e| format!("{crc}: {e}"))?,
+    })
+}
+
+/// The last line, which has the checksum of all the others.
+pub(super) fn end_line(out: &mut String) {
+    let crc = crc32c::crc32c(out.as_bytes());
+    out.push_str(&format!("end {crc:08x}\n"));
+}
+
 /// A file of a backup lies in it.
 fn check_path(path: &str) -> std::result::Result<(), String> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
@@ -198,11 +208,11 @@ fn check_path(path: &str) -> std::result::Result<(), String> {
     }
 }
 
-fn escaped(path: &str) -> String {
+pub(super) fn escaped(path: &str) -> String {
     path.replace('\\', "\\\\").replace('\n', "\\n")
 }
 
-fn unescaped(text: &str) -> std::result::Result<String, String> {
+pub(super) fn unescaped(text: &str) -> std::result::Result<String, String> {
     let mut out = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -228,15 +238,31 @@ fn pair(words: &str) -> std::result::Result<(&str, &str), String> {
 }
 
 /// The lines of a manifest, one after the other.
-struct Lines<'a> {
+pub(super) struct Lines<'a> {
     left: std::vec::IntoIter<&'a str>,
     /// One that was looked at and not taken.
     word: Option<&'a str>,
 }
 
 impl<'a> Lines<'a> {
+    /// Those between the first line, which is this one, and the last, whose checksum is right.
+    pub fn of(text: &'a str, first: &str) -> std::result::Result<Lines<'a>, String> {
+        let sum_at = text.rfind("end ").ok_or("it has no end")?;
+        let (body, sum) = text.split_at(sum_at);
+        if body.lines().next() != Some(first) {
+            return Err(format!("it does not begin with \"{first}\""));
+        }
+        if sum != format!("end {:08x}\n", crc32c::crc32c(body.as_bytes())) {
+            return Err("its checksum is wrong".into());
+        }
+        Ok(Lines {
+            left: body.lines().skip(1).collect::<Vec<_>>().into_iter(),
+            word: None,
+        })
+    }
+
     /// What follows the word, if the next line begins with it.
-    fn next(&mut self, word: &str) -> Option<&'a str> {
+    pub fn next(&mut self, word: &str) -> Option<&'a str> {
         let line = self.word.take().or_else(|| self.left.next())?;
         let rest = line.strip_prefix(word).and_then(|l| l.strip_prefix(' '));
         if rest.is_none() {
@@ -245,12 +271,12 @@ impl<'a> Lines<'a> {
         rest
     }
 
-    fn only(&mut self, word: &str) -> std::result::Result<&'a str, String> {
+    pub fn only(&mut self, word: &str) -> std::result::Result<&'a str, String> {
         self.next(word)
             .ok_or_else(|| format!("it lacks \"{word}\""))
     }
 
-    fn finish(mut self) -> std::result::Result<(), String> {
+    pub fn finish(mut self) -> std::result::Result<(), String> {
         match self.word.take().or_else(|| self.left.next()) {
             None => Ok(()),
             Some(line) => Err(format!("it says {line:?}")),

@@ -33,6 +33,9 @@
 //!   frame of redo was (LCOPY-1).
 //! - **BACKUP-4** Nobody waits for a backup: not for redo capacity (KEEP-2), nor for pages, which no latch
 //!   keeps. DDL waits for step 4.
+//! - **BACKUP-6** Pages of a tablespace are written encrypted, or in clear, as its copied page 0 says, up to
+//!   the backup's end (SP-18): who makes a database of it writes pages as that page says until redo has
+//!   changed it. One of which others came to be written otherwise is copied anew, before step 4.
 //! - **BACKUP-5** What is not complete, or was changed, is not taken for a backup: there is no manifest
 //!   before all is durable, and it has the checksums of all files and its own.
 //!
@@ -40,12 +43,14 @@
 //! is made of it: it can be restored beside the one that it was made of. The same with undo tablespaces. What
 //! is not in a backup is made anew at each start: temporary tables, the history store, the doublewrite file.
 
+mod collection;
 mod list;
 mod making;
 mod manifest;
 mod pages;
 mod restore;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,15 +58,20 @@ use std::sync::atomic::AtomicBool;
 use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::Disk;
 
+pub use collection::{COLLECTION, Collection};
 #[cfg(feature = "internals")]
 pub use making::Backup;
 #[cfg(not(feature = "internals"))]
 pub(crate) use making::Backup;
 pub use manifest::{BackupFile, MANIFEST};
 pub(crate) use restore::refuse_as_database;
-pub use restore::{restore, verify};
+pub use restore::{restore, restore_into, verify};
 #[cfg(feature = "internals")]
 pub use restore::{restore_on, verify_on};
+
+/// While a backup is being made its directory has this one, and this mark.
+const UNFINISHED: &str = "unfinished";
+const UNFINISHED_MARK: &str = "varve-backup.unfinished";
 
 /// So much is read and written at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -134,7 +144,7 @@ pub struct BackupSummary {
 /// The directories that files were put in.
 #[derive(Default)]
 struct Directories {
-    made: Vec<PathBuf>,
+    made: BTreeSet<PathBuf>,
 }
 
 impl Directories {
@@ -142,9 +152,9 @@ impl Directories {
     fn make(&mut self, disk: &dyn Disk, dir: &Path, path: &str) -> Result<PathBuf> {
         let full = dir.join(path);
         let parent = full.parent().unwrap_or(dir);
-        if !self.made.iter().any(|made| made == parent) {
+        if !self.made.contains(parent) {
             disk.create_dir_all(parent)?;
-            self.made.push(parent.to_path_buf());
+            self.made.insert(parent.to_path_buf());
         }
         Ok(full)
     }
@@ -160,9 +170,11 @@ fn refuse_content(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let Some(first) = entries.first() else {
         return Ok(());
     };
-    let what = match entries.iter().any(|entry| entry.name == MANIFEST) {
-        true => "it holds a backup".to_string(),
-        false => format!("{} is in it", first.name),
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let what = match (has(MANIFEST), has(UNFINISHED_MARK)) {
+        (true, _) => "it holds a backup".to_string(),
+        (_, true) => "it holds a backup that is being made, or was cut off".to_string(),
+        _ => format!("{} is in it", first.name),
     };
     Err(Error::invalid(format!(
         "directory {}, which is not empty: {what}",

@@ -17,18 +17,24 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::UNFINISHED;
 use super::list::{Listed, Lister};
 use super::restore::write_run;
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
-use crate::io::{AlignedBuf, Disk, DiskFile, OpenMode};
+use crate::io::{AlignedBuf, Disk, DiskFile, OpenMode, read_aligned};
 use crate::page;
+use crate::space::{Stage, stage_on};
 
 /// Who is too early waits no longer at once: its thread has other things to do.
 const REST: Duration = Duration::from_millis(20);
 /// A page that is not whole is read again after so long,
 const AGAIN: Duration = Duration::from_millis(2);
-/// and is damaged if it was not whole for so many times.
-const TRIES: u32 = 500;
+/// and is damaged if it stayed as it was for so long: the system may keep a write waiting in its middle,
+const SAME: Duration = Duration::from_millis(500);
+/// or was not whole for so long,
+const MOST: Duration = Duration::from_secs(10);
+/// or if so many were damaged before.
+const MOST_WAITED_FOR: usize = 8;
 
 /// How pages are copied.
 #[derive(Clone)]
@@ -48,6 +54,8 @@ pub(super) struct Manner {
 pub(super) struct CopiedSpace {
     pub bytes: u64,
     pub crc: u32,
+    /// How far its encryption was, by its page 0.
+    pub stage: Option<Stage>,
 }
 
 /// What the threads that copy share.
@@ -87,8 +95,19 @@ struct FileState {
     /// Checksums of pieces, by their first page, with their bytes.
     pieces: BTreeMap<u32, (u32, usize)>,
     done_pages: u32,
+    /// On page 0.
+    stage: Option<Stage>,
     /// The file was removed.
     is_gone: bool,
+}
+
+/// What was read.
+enum Found {
+    Whole,
+    /// It may be copied as it is.
+    Damaged,
+    /// The file was removed.
+    Gone,
 }
 
 /// What a piece consists of.
@@ -124,7 +143,7 @@ impl Copying {
 
     /// Where a tablespace is in the backup until the backup is complete.
     pub fn unfinished_path(&self, space: SpaceId) -> PathBuf {
-        self.dir.join(format!("{space}.copy"))
+        self.dir.join(UNFINISHED).join(format!("{space}.copy"))
     }
 
     /// All that was copied, with the pages that were damaged, and the LSN of the newest page.
@@ -155,6 +174,13 @@ impl Copying {
         let buf = buf.get_or_insert_with(|| AlignedBuf::new(bytes));
         self.copy_piece(&piece, buf)?;
         Ok(true)
+    }
+
+    /// It is copied anew when it is needed.
+    pub fn forget(&self, space: SpaceId) {
+        let mut state = self.state.lock();
+        state.copied.remove(&space);
+        state.damaged.retain(|page| page.space != space);
     }
 
     /// Copies one tablespace, of which the first `most_pages` are enough. False: it is not there.
@@ -194,14 +220,16 @@ impl Copying {
     }
 
     fn open(&self, listed: &Listed, most_pages: u32) -> Result<Option<FileCopy>> {
-        let Some(source) = self.lister.open(listed)? else {
+        let keeps_damaged = self.manner.keeps_damaged;
+        let Some(source) = self.lister.open(listed, keeps_damaged)? else {
             return Ok(None);
         };
         let path = self.unfinished_path(listed.space);
         if self.disk.exists(&path)? {
             self.disk.remove(&path)?;
         }
-        let target = self.disk.open(&path, OpenMode::CreatePrivate)?;
+        let open = || self.disk.open(&path, OpenMode::CreatePrivate);
+        let target = self.lister.with_means(open)?;
         let pages = source.len()? / self.manner.page_size as u64;
         let pages = u32::try_from(pages).unwrap_or(u32::MAX).min(most_pages);
         Ok(Some(FileCopy {
@@ -218,7 +246,7 @@ impl Copying {
         let file = &*piece.file;
         let bytes = &mut buf[..piece.pages as usize * page_size];
         let offset = u64::from(piece.first) * page_size as u64;
-        let is_there = match file.source.read_at(bytes, offset) {
+        let mut is_there = match file.source.read_at(bytes, offset) {
             Err(e) if is_cut(&e) => false,
             done => done.map(|()| true)?,
         };
@@ -226,15 +254,29 @@ impl Copying {
         if is_there {
             for (no, page) in (piece.first..).zip(bytes.chunks_exact_mut(page_size)) {
                 let id = PageId::new(file.space, PageNo(no));
-                if !self.read_whole(file, id, page)? {
-                    damaged.push(id);
-                    continue;
+                match self.read_whole(file, id, page)? {
+                    Found::Whole => {}
+                    Found::Damaged => {
+                        damaged.push(id);
+                        continue;
+                    }
+                    Found::Gone => {
+                        is_there = false;
+                        break;
+                    }
+                }
+                if no == 0 {
+                    file.state.lock().stage = stage_on(page);
                 }
                 newest = newest.max(page::page_lsn(page));
                 let stored = page::place_bytes(page);
                 page[stored..].fill(0);
             }
-            write_without_holes(&*file.target, bytes, page_size, offset)?;
+            let is_damaged = |n| {
+                let no = PageNo(piece.first + n as u32);
+                damaged.contains(&PageId::new(file.space, no))
+            };
+            write_without_holes(&*file.target, bytes, page_size, offset, &is_damaged)?;
         }
         let crc = crc32c::crc32c(bytes);
         let is_last = {
@@ -272,33 +314,48 @@ impl Copying {
         let crc = pieces.fold(0, |crc, (next, len)| {
             crc32c::crc32c_combine(crc, *next, *len)
         });
-        let copied = CopiedSpace { bytes, crc };
+        let copied = CopiedSpace {
+            bytes,
+            crc,
+            stage: state.stage,
+        };
         self.state.lock().copied.insert(file.space, copied);
         Ok(())
     }
 
-    /// Has the page whole, which was read, reading it again if it has to be. False: it is damaged, and may be
-    /// copied as it is.
-    fn read_whole(&self, file: &FileCopy, id: PageId, page: &mut [u8]) -> Result<bool> {
-        let mut tries = 0;
+    /// Has the page whole, which was read, reading it again if it has to be.
+    fn read_whole(&self, file: &FileCopy, id: PageId, page: &mut [u8]) -> Result<Found> {
+        let (mut waited, mut same) = (Duration::ZERO, Duration::ZERO);
+        let patience = match self.state.lock().damaged.len() < MOST_WAITED_FOR {
+            true => SAME,
+            false => Duration::ZERO,
+        };
         while let Err(e) = page::verify(page, id) {
-            tries += 1;
             if self.manner.is_careless {
-                return Ok(true);
+                return Ok(Found::Whole);
             }
-            if tries == TRIES {
+            if same > patience || waited > MOST {
                 let path = file.source.path().display().to_string();
                 return match self.manner.keeps_damaged {
-                    true => Ok(false),
+                    true => Ok(Found::Damaged),
                     false => Err(e.in_file(&path)),
                 };
             }
             self.check_interrupt()?;
             thread::sleep(AGAIN);
+            waited += AGAIN;
+            let before = page.to_vec();
             let offset = u64::from(id.no.0) * page.len() as u64;
-            crate::io::read_aligned(&*file.source, page, offset)?;
+            match read_aligned(&*file.source, page, offset) {
+                Err(e) if is_cut(&e) => return Ok(Found::Gone),
+                done => done?,
+            }
+            same = match before == *page {
+                true => same + AGAIN,
+                false => Duration::ZERO,
+            };
         }
-        Ok(true)
+        Ok(Found::Whole)
     }
 
     pub fn check_interrupt(&self) -> Result<()> {
@@ -324,18 +381,21 @@ fn is_cut(e: &Error) -> bool {
     matches!(e, Error::Io { source, .. } if source.kind() == ErrorKind::UnexpectedEof)
 }
 
-/// Writes pages whose stored bytes are followed by zeros, as far as they are none.
+/// Writes pages whose stored bytes are followed by zeros, as far as they are none; of those that are damaged
+/// all.
 fn write_without_holes(
     file: &dyn DiskFile,
     bytes: &[u8],
     page_size: usize,
     offset: u64,
+    is_damaged: &dyn Fn(usize) -> bool,
 ) -> Result<()> {
     let mut run = 0..0;
     for (n, page) in bytes.chunks_exact(page_size).enumerate() {
-        let stored = match page::is_zero(page) {
-            true => 0,
-            false => page::place_bytes(page),
+        let stored = match page {
+            _ if is_damaged(n) => page_size,
+            _ if page::is_zero(page) => 0,
+            _ => page::place_bytes(page),
         };
         let place = n * page_size..n * page_size + stored;
         if run.end == place.start {

@@ -42,6 +42,20 @@ pub fn restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     restore_on(&RealDisk, dir.as_ref(), target.as_ref())
 }
 
+/// The same in a directory that has other files, and none of these: a server's data directory.
+pub fn restore_into(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<BackupSummary> {
+    let (disk, dir, target) = (&RealDisk, dir.as_ref(), target.as_ref());
+    let manifest = Manifest::read(disk, dir)?;
+    verify_all(disk, dir, &manifest)?;
+    for file in &manifest.files {
+        if disk.exists(&target.join(&file.path))? {
+            let what = target.join(&file.path).display().to_string();
+            return Err(Error::AlreadyExists { what });
+        }
+    }
+    restore_verified(disk, dir, target, manifest)
+}
+
 /// [`verify`] on another implementation of the disk.
 pub fn verify_on(disk: &dyn Disk, dir: &Path) -> Result<BackupSummary> {
     let manifest = Manifest::read(disk, dir)?;
@@ -55,6 +69,15 @@ pub fn restore_on(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<BackupSu
     verify_all(disk, dir, &manifest)?;
     create_directory(disk, target)?;
     refuse_content(disk, target)?;
+    restore_verified(disk, dir, target, manifest)
+}
+
+fn restore_verified(
+    disk: &dyn Disk,
+    dir: &Path,
+    target: &Path,
+    manifest: Manifest,
+) -> Result<BackupSummary> {
     manifest.write(disk, target)?;
     let mut directories = Directories::default();
     for file in &manifest.files {
@@ -188,7 +211,7 @@ fn read_all(
     })
 }
 
-fn check_sum(path: &Path, expected: &BackupFile, found: &BackupFile) -> Result<()> {
+pub(super) fn check_sum(path: &Path, expected: &BackupFile, found: &BackupFile) -> Result<()> {
     let words = |file: &BackupFile| format!("{} bytes with checksum {:08x}", file.bytes, file.crc);
     match expected == found {
         true => Ok(()),
@@ -200,7 +223,13 @@ fn check_sum(path: &Path, expected: &BackupFile, found: &BackupFile) -> Result<(
     }
 }
 
-fn copy_back(disk: &dyn Disk, dir: &Path, target: &Path, file: &BackupFile) -> Result<()> {
+/// Copies a file to the same place in `target`.
+pub(super) fn copy_back(
+    disk: &dyn Disk,
+    dir: &Path,
+    target: &Path,
+    file: &BackupFile,
+) -> Result<()> {
     let to = disk.open(&target.join(&file.path), OpenMode::CreatePrivate)?;
     let block = crate::io::DIRECT_BLOCK;
     let found = read_all(disk, dir, &file.path, &mut |bytes, offset| {

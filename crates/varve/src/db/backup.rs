@@ -35,7 +35,7 @@ pub enum BackupState {
     Failed(Error),
 }
 
-/// A backup that a thread makes. Dropped before it is complete, it ends, and nothing of it is left.
+/// A backup that a thread makes. Dropped before its end was fixed, it is given up, and nothing of it is left.
 pub struct RunningBackup {
     shared: Arc<Shared>,
     interrupt: Arc<AtomicBool>,

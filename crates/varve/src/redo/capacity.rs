@@ -593,7 +593,13 @@ impl RedoLog {
     fn fit_a_step(&self, files: &mut FilePool) -> Result<bool> {
         match files.next_step() {
             None => return Ok(false),
-            Some(Step::Make) => files.make()?,
+            Some(Step::Make) => match files.make() {
+                // KEEP-2
+                Err(Error::NoSpace { .. }) if files.gives_way() => {
+                    files.release(self.needed_from());
+                }
+                made => made?,
+            },
             Some(Step::Remove(spare)) => {
                 // LOG-2: see above.
                 self.bounds.end_credits();

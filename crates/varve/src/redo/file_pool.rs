@@ -507,6 +507,15 @@ impl FilePool {
         self.places.push(place);
     }
 
+    /// There is no room on the disk. Whether files are kept that can be used then (KEEP-2).
+    pub(super) fn gives_way(&mut self) -> bool {
+        let has_any = self.kept_bytes() > 0;
+        if has_any {
+            self.places.iter().for_each(|place| place.give_way());
+        }
+        has_any
+    }
+
     /// How the log is laid out.
     pub fn settings(&self) -> &LogSettings {
         &self.settings

@@ -2,8 +2,8 @@
 //!
 //! - **KEEP-1** A file is not taken into use again (LF-3) as long as it holds redo from a [`KeptRedo`]'s
 //!   place on. The place goes forward as its owner gets on.
-//! - **KEEP-2** Nobody waits for that: the pool has other files made instead (`file_pool`), and gives up a
-//!   place that is more than the owner's limit behind the checkpoint. The owner is told when it asks next.
+//! - **KEEP-2** Nobody waits for that: the pool has other files made instead (`file_pool`). It gives up all
+//!   places if the disk has no room for these, and a place that is more than the owner's limit behind the checkpoint. The owner is told when it asks next.
 //!
 //! The place, and that it was given up, are read and written under the pool's mutex, but for the place's
 //! steps forward: a file that is kept for a moment too long does no harm. So Relaxed is enough for that.
@@ -20,6 +20,8 @@ pub(super) struct Place {
     most_bytes: u64,
     /// How far it was behind, when it was given up.
     given_up_at: AtomicU64,
+    /// For want of room.
+    is_in_the_way: AtomicBool,
     has_ended: AtomicBool,
 }
 
@@ -34,7 +36,14 @@ impl Place {
         if behind > self.most_bytes {
             self.given_up_at.store(behind, Relaxed);
         }
-        behind <= self.most_bytes && !self.has_ended.load(Relaxed)
+        behind <= self.most_bytes
+            && !self.has_ended.load(Relaxed)
+            && !self.is_in_the_way.load(Relaxed)
+    }
+
+    /// The disk has no room for other files than those that it keeps.
+    pub fn give_way(&self) {
+        self.is_in_the_way.store(true, Relaxed);
     }
 }
 
@@ -55,6 +64,7 @@ impl RedoLog {
             from: AtomicU64::new(from.0),
             most_bytes,
             given_up_at: AtomicU64::new(0),
+            is_in_the_way: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         });
         files.keep(place.clone());
@@ -75,8 +85,12 @@ impl KeptRedo {
 
     /// # Errors
     ///
-    /// `TooLarge`: it was given up.
+    /// `TooLarge`, `NoSpace`: it was given up.
     pub fn check(&self) -> Result<()> {
+        if self.place.is_in_the_way.load(Relaxed) {
+            let what = "redo that a backup has not copied yet: the log needs the room".into();
+            return Err(Error::NoSpace { what });
+        }
         match self.place.given_up_at.load(Relaxed) {
             0 => Ok(()),
             behind => Err(Error::TooLarge {

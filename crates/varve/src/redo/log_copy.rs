@@ -222,6 +222,8 @@ impl LogCopy {
             self.frames.begun.is_empty(),
             "what is durable ends with a frame"
         );
+        // Nothing more is needed.
+        self.kept.advance(Lsn(u64::MAX));
         self.disk.sync_dir(&self.dir)?;
         Ok(std::mem::take(&mut self.done))
     }

@@ -95,7 +95,8 @@ impl Stage {
         })
     }
 
-    pub(super) fn writes_encrypted(self) -> bool {
+    /// Pages are written encrypted.
+    pub(crate) fn writes_encrypted(self) -> bool {
         matches!(self, Stage::Encrypting | Stage::Encrypted)
     }
 }
@@ -112,6 +113,11 @@ pub(super) fn stage_in(page: &[u8]) -> std::result::Result<(Stage, u32), String>
     let stage = Stage::from_u8(page[STAGE]);
     let stage = stage.ok_or_else(|| format!("stage {} of encryption", page[STAGE]))?;
     Ok((stage, u32_at(page, STAGE + 4)))
+}
+
+/// The same, of a page that may say nothing of it.
+pub fn stage_on(page: &[u8]) -> Option<Stage> {
+    stage_in(page).ok().map(|(stage, _)| stage)
 }
 
 /// The fixed part of page 0, and what is encrypted.

@@ -92,7 +92,7 @@ pub use compressed::CompressionCounters;
 pub use counter::{COUNTER_AT, COUNTER_PAGE, FileCounter, Raise};
 pub use encrypted::{EncryptionCounts, SpaceEncryption, Target};
 pub use file::OpenFiles;
-pub use header::{DefinitionCopy, FileHeader, SpaceKind, Stage, definition_room};
+pub use header::{DefinitionCopy, FileHeader, SpaceKind, Stage, definition_room, stage_on};
 pub use link::{Dangling, target_name};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 pub use spare::SPARE_FILE;

@@ -1,4 +1,6 @@
-//! `varve restore` and `varve verify`.
+//! `varve backup`, `varve restore` and `varve verify`.
+
+mod server;
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +8,35 @@ use varve::backup::{BackupSummary, restore, verify};
 
 use crate::Outcome;
 
+pub use server::{BackupArgs, run};
+
 #[derive(clap::Args)]
 pub struct RestoreArgs {
     /// The backup's directory
     backup: PathBuf,
-    /// The new database's directory, which is made, or is empty
+    /// The new database's directory, or the data directory of the new server, which is made, or is empty
     dir: PathBuf,
 }
 
 pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
+    if server::is_of_server(&args.backup) {
+        return server::run_restore(args);
+    }
     let restored = restore(&args.backup, &args.dir).map_err(|e| e.to_string())?;
     println!("restored {}", words(&restored));
     Ok(tell(&restored))
 }
 
 pub fn run_verify(backup: &Path) -> Result<Outcome, String> {
-    match verify(backup) {
-        Ok(found) => {
+    let found = match server::is_of_server(backup) {
+        true => server::run_verify(backup),
+        false => verify(backup).map(|found| {
             println!("a whole backup: {}", words(&found));
-            Ok(tell(&found))
-        }
+            tell(&found)
+        }),
+    };
+    match found {
+        Ok(outcome) => Ok(outcome),
         Err(e @ (varve::Error::Corrupt { .. } | varve::Error::CorruptFile { .. })) => {
             println!("{e}");
             Ok(Outcome::Found)
