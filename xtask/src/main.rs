@@ -6,6 +6,7 @@
 //! | `programs` | cargo's test programs, several at a time |
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `suites`, `hermitage`, `soak` | the tests |
 //! | `app_suites` | the tests of application frameworks |
+//! | `backup` | backups of a server as a whole |
 //! | `monitor` | the monitor's page in a browser |
 //! | `memcached` | `varve serve` beside memcached |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
@@ -18,6 +19,7 @@
 
 mod app_suites;
 mod asking;
+mod backup;
 mod engine_suite;
 mod failures;
 mod fuzz;
@@ -74,6 +76,8 @@ enum Task {
     Monitor(monitor::MonitorArgs),
     /// Ask the memcached server and memcached the same, and compare
     Memcached(memcached::MemcachedArgs),
+    /// Make backups of a server in use, restore them, and compare
+    Backup(backup::BackupArgs),
     /// Run the tests of an application framework with Varve and with InnoDB, and compare
     AppSuite(app_suites::AppSuiteArgs),
     /// Kill a server and a program under load again and again, and check what they kept
@@ -121,6 +125,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Suites(args) => return suites::run(workspace, &args),
         Task::Monitor(args) => monitor::run(workspace, &args)?,
         Task::Memcached(args) => memcached::run(workspace, &args)?,
+        Task::Backup(args) => backup::run(workspace, &args)?,
         Task::AppSuite(args) => return app_suites::run(workspace, &args),
         Task::Stress(_) => become_program(workspace, "varve-stress")?,
         Task::Soak(args) => return soak::run(workspace, &args),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use crate::backup;
 use crate::engine_suite;
 use crate::failures::Failures;
 use crate::hermitage;
@@ -82,7 +83,7 @@ const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
     loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
 })];
 
-const SLOW: [Step; 13] = [
+const SLOW: [Step; 14] = [
     ("interleavings (loom)", |workspace| {
         loom_tests(workspace, &[])
     }),
@@ -96,6 +97,7 @@ const SLOW: [Step; 13] = [
     ("MariaDB's other suites", suites::run_short),
     ("anomalies beside InnoDB", hermitage::run_suite),
     ("random SQL beside InnoDB", random_sql),
+    ("backups of a server", backup::run_suite),
     ("smallest benchmarks", |workspace| {
         let tpcc = [
             "tpcc",
