@@ -140,8 +140,8 @@ void stop_backup()
 
 st_mysql_sys_var *backup_variable(Backup_variable variable)
 {
-  st_mysql_sys_var *const variables[]= {MYSQL_SYSVAR(backup_directory), MYSQL_SYSVAR(backup_max_redo), MYSQL_SYSVAR(backup_rate),
-                                        MYSQL_SYSVAR(backup_threads)};
+  st_mysql_sys_var *const variables[]= {MYSQL_SYSVAR(backup_directory), MYSQL_SYSVAR(backup_max_redo),
+                                        MYSQL_SYSVAR(backup_rate), MYSQL_SYSVAR(backup_threads)};
   return variables[variable];
 }
 

@@ -31,9 +31,8 @@ handler::Table_flags ha_varve::table_flags() const
 {
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
                      HA_CAN_SQL_HANDLER | HA_TABLE_SCAN_ON_INDEX | HA_PRIMARY_KEY_IN_READ_INDEX |
-                     HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SKIP_LOCKED |
-                     HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_EXPORT | HA_CAN_ONLINE_BACKUPS |
-                     HA_BINLOG_ROW_CAPABLE;
+                     HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SKIP_LOCKED | HA_CAN_EXPORT |
+                     HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS | HA_BINLOG_ROW_CAPABLE;
   // Where gaps are not locked a statement's effect depends on more than its place in the binary log.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)

@@ -114,7 +114,8 @@ void collect_pool_dump(void *context, const char *dump, uint64_t dump_ended, con
 
 // The variable's value is an array of variables, which must outlive the call: it belongs to the statement.
 // Behind them there are so many more. Null: there is no room.
-st_mysql_show_var *set_array(THD *thd, struct st_mysql_show_var *var, const std::vector<Counter> &found, size_t more)
+st_mysql_show_var *set_array(THD *thd, struct st_mysql_show_var *var, const std::vector<Counter> &found,
+                             size_t more)
 {
   auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
   const uint array_bytes= uint((found.size() + more + 1) * sizeof(st_mysql_show_var));

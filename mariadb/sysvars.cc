@@ -603,10 +603,8 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(adaptive_flushing),
   MYSQL_SYSVAR(adaptive_flushing_lwm),
   MYSQL_SYSVAR(autoinc_lock_mode),
-  backup_variable(BACKUP_DIRECTORY),
-  backup_variable(BACKUP_MAX_REDO),
-  backup_variable(BACKUP_RATE),
-  backup_variable(BACKUP_THREADS),
+  backup_variable(BACKUP_DIRECTORY), backup_variable(BACKUP_MAX_REDO),
+  backup_variable(BACKUP_RATE), backup_variable(BACKUP_THREADS),
   MYSQL_SYSVAR(buffer_pool_dump_at_shutdown),
   MYSQL_SYSVAR(buffer_pool_dump_now),
   MYSQL_SYSVAR(buffer_pool_dump_pct),
@@ -714,11 +712,6 @@ static void reconcile_history_variables()
   sql_print_warning("VARVE: varve_history_store_max_size %llu is too small; it is set to %llu", history_store_max_size,
                     least_history_size);
   history_store_max_size= least_history_size;
-}
-
-const char *unless_empty(const char *text)
-{
-  return text && *text ? text : nullptr;
 }
 
 varve_options options_from_variables()

@@ -60,7 +60,7 @@ void follow_table_definition_cache();
 std::string data_directory();
 
 // The value of a variable; null if it is not given.
-const char *unless_empty(const char *text);
+inline const char *unless_empty(const char *text) { return text && *text ? text : nullptr; }
 
 // varve_monitor_address and varve_monitor_token_file; null where one is not given.
 varve_monitor_options monitor_options();

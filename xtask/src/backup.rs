@@ -209,18 +209,12 @@ fn one(prefix: &Prefix, program: &Path, server: &Server, place: &Path) -> Result
                 load.keep(
                     server
                         .connect()
-                        .map_err(Into::into)
                         .and_then(|mut c| write(&mut c, writer, load)),
                 );
             });
         }
         scope.spawn(move || {
-            load.keep(
-                server
-                    .connect()
-                    .map_err(Into::into)
-                    .and_then(|mut c| define(&mut c, load)),
-            );
+            load.keep(server.connect().and_then(|mut c| define(&mut c, load)));
         });
         thread::sleep(Duration::from_secs(1));
         before = load.numbers();

@@ -7,7 +7,6 @@
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
-mod support;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -20,8 +19,6 @@ use std::time::{Duration, Instant};
 use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use support::shrink::run;
-use support::workload::Config;
 use varve::backup::{BackupOptions, MANIFEST, restore, restore_on, verify, verify_on};
 use varve::internals::io::Disk;
 use varve::offline::check;
@@ -31,34 +28,6 @@ use varve::{
 };
 use varve_sim::sample::Keys;
 use varve_sim::{CrashPoints, Failure, Fault, Operation, SimDisk};
-
-/// Backups one after the other beside transactions, DDL, truncation of undo, checkpoints and crashes, on a
-/// simulated disk: BACKUP-1, BACKUP-2.
-#[test]
-fn a_backup_has_what_had_committed_when_it_ended() {
-    let report = run(&Config {
-        disk: Some(SimDisk::default()),
-        steps_per_phase: 300,
-        rows: 200,
-        ddl: 4,
-        backups: 20,
-        ..Config::new(1500)
-    });
-    println!("{report:?}");
-    assert!(report.backups > 10, "{report:?}");
-}
-
-/// The same on the system's files.
-#[test]
-fn a_backup_on_the_systems_files() {
-    let report = run(&Config {
-        rows: 200,
-        ddl: 4,
-        backups: 20,
-        ..Config::new(600)
-    });
-    assert!(report.backups > 2, "{report:?}");
-}
 
 // ---- What is wrong with a backup is told.
 
@@ -793,30 +762,6 @@ impl Drop for StopAtEnd<'_> {
 }
 
 // ---- What these tests would miss.
-
-#[cfg(feature = "sabotage")]
-#[test]
-fn backups_that_lack_something_are_noticed() {
-    use varve::internals::base::Sabotage::{BackupWithoutNewTables, BackupWithoutOldRedo};
-    use varve_sim::panics::quietly;
-    for sabotage in [BackupWithoutNewTables, BackupWithoutOldRedo] {
-        let fails = |seed: u64| {
-            let config = Config {
-                seed,
-                disk: Some(SimDisk::default()),
-                sabotage: Some(sabotage),
-                rows: 100,
-                ddl: 8,
-                backups: 20,
-                quiet: true,
-                ..Config::new(400)
-            };
-            let run = || quietly(|| support::workload::run(&config));
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
-        };
-        assert!((0..24).any(fails), "{sabotage:?} was not noticed");
-    }
-}
 
 #[cfg(feature = "sabotage")]
 #[test]

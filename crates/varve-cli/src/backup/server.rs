@@ -1,9 +1,10 @@
 //! `varve backup`: a running MariaDB server as a whole, and what `varve restore` does with such a backup.
 //!
-//! The server makes the backup of Varve's tables itself, in `varve/` (docs/backup.md). When that has all pages
-//! and follows the redo log, `mariadb-backup` makes one of everything else, in `server/`: InnoDB, Aria, MyISAM
-//! and the others, and the tables' definitions. At its end it keeps all commits waiting for a moment, in which
-//! the server ends Varve's backup, too. So both are of one moment, and of one position of the binary log.
+//! The server makes the backup of Varve's tables itself, in `varve/` (docs/backup.md). When that has all
+//! pages and follows the redo log, `mariadb-backup` makes one of everything else, in `server/`: InnoDB, Aria,
+//! MyISAM and the others, and the tables' definitions. At its end it keeps all commits waiting for a moment,
+//! in which the server ends Varve's backup, too. So both are of one moment, and of one position of the binary
+//! log.
 //!
 //! Statements go through the `mariadb` client, which knows how to connect: option files, accounts, TLS.
 

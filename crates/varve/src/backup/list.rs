@@ -40,8 +40,8 @@ impl Lister {
         Lister { ddl }
     }
 
-    /// All tablespaces but those of undo, by their numbers, and the places of those whose definitions can't be
-    /// read and that are not there. They are right if the caller keeps DDL away.
+    /// All tablespaces but those of undo, by their numbers, and the places of those whose definitions can't
+    /// be read and that are not there. They are right if the caller keeps DDL away.
     pub fn tables(&self) -> Result<(BTreeMap<SpaceId, Listed>, Vec<String>)> {
         let (ddl, spaces) = (&*self.ddl, &self.ddl.spaces);
         let mut reader = Transaction::begin(ddl.core.clone(), Isolation::RepeatableRead);

@@ -224,7 +224,7 @@ impl Backup {
             let mut helpers = Vec::new();
             for _ in 1..options.threads {
                 busy.fetch_add(1, Relaxed);
-                match threads::spawn_scoped(scope, "varve-backup", &copy) {
+                match threads::spawn_scoped(scope, "varve-backup", copy) {
                     Ok(helper) => helpers.push(helper),
                     // Others do its part.
                     Err(_) => drop(busy.fetch_sub(1, Relaxed)),

@@ -1,9 +1,9 @@
 //! Backups of an open database: one that the caller waits for, and one that a thread makes while the caller
 //! says when it ends.
 //!
-//! The second one is for a caller who makes a copy of something else, too, and wants both to be of one moment.
-//! The thread copies all pages and then follows the redo log, for as long as it takes; [`RunningBackup::end`]
-//! fixes the moment and returns, and the thread does the rest.
+//! The second one is for a caller who makes a copy of something else, too, and wants both to be of one
+//! moment. The thread copies all pages and then follows the redo log, for as long as it takes;
+//! [`RunningBackup::end`] fixes the moment and returns, and the thread does the rest.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -62,8 +62,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid`: something is in the directory, or it is in the database's own. `Corrupt`: a page is damaged.
-    /// `NotFound`: a table's file is not there. `TooLarge`: there was more redo than
+    /// `Invalid`: something is in the directory, or it is in the database's own. `Corrupt`: a page is
+    /// damaged. `NotFound`: a table's file is not there. `TooLarge`: there was more redo than
     /// [`BackupOptions::max_redo_bytes`]. `Interrupted`. Nothing of the backup is left then.
     pub fn backup(&self, dir: impl AsRef<Path>, options: BackupOptions) -> Result<BackupSummary> {
         let mut backup = self.begin_backup(dir.as_ref(), options)?;

@@ -3,7 +3,8 @@
 //! - **KEEP-1** A file is not taken into use again (LF-3) as long as it holds redo from a [`KeptRedo`]'s
 //!   place on. The place goes forward as its owner gets on.
 //! - **KEEP-2** Nobody waits for that: the pool has other files made instead (`file_pool`). It gives up all
-//!   places if the disk has no room for these, and a place that is more than the owner's limit behind the checkpoint. The owner is told when it asks next.
+//!   places if the disk has no room for these, and a place that is more than the owner's limit behind the
+//!   checkpoint. The owner is told when it asks next.
 //!
 //! The place, and that it was given up, are read and written under the pool's mutex, but for the place's
 //! steps forward: a file that is kept for a moment too long does no harm. So Relaxed is enough for that.
