@@ -6,6 +6,9 @@
 // mariadb-backup goes through all stages in one session of its own, and anybody may do so by hand.
 //
 // The server's calls can't fail. What goes wrong is in the error log and in Varve_backup_message.
+//
+// The mutex is not held while the engine ends a backup or gives one up, which may take a while: a backup
+// goes when the last one who uses it lets it go.
 
 #include "backup.h"
 
@@ -14,6 +17,7 @@
 #include "mdl.h"
 #include "sql_class.h"
 
+#include <memory>
 #include <mutex>
 
 namespace varve_plugin {
@@ -24,11 +28,22 @@ char *directory_value;
 unsigned int threads_value;
 unsigned long long max_redo_value, rate_value;
 
-// All that follows. The engine's calls return at once, but for the end of a backup, which waits for a sync
-// of the log.
+struct Free_backup
+{
+  void operator()(varve_backup *backup) const { varve_backup_free(backup); }
+};
+
+// One that was begun.
+struct Begun
+{
+  std::shared_ptr<varve_backup> backup;
+  std::string directory;
+  ulonglong number= 0;      // of those since the start of the server, from 1 on
+  ulonglong server_ends= 0;  // ends of the server's stages since then that have come to BLOCK_COMMIT
+};
+
 std::mutex mutex;
-varve_backup *running;
-std::string directory;
+Begun begun;
 
 varve_backup_progress progress_of(const varve_backup *backup)
 {
@@ -38,24 +53,24 @@ varve_backup_progress progress_of(const varve_backup *backup)
 }
 
 // The thread that makes it has something to do.
-bool is_under_way()
+bool is_under_way(const Begun &one)
 {
-  return running && progress_of(running).state < VARVE_BACKUP_COMPLETE;
+  return one.backup && progress_of(one.backup.get()).state < VARVE_BACKUP_COMPLETE;
 }
 
-void forget()
+// Takes it away, for the caller to let it go without the mutex.
+std::shared_ptr<varve_backup> take()
 {
-  if (running)
-    varve_backup_free(running);
-  running= nullptr;
-  directory.clear();
+  const std::lock_guard<std::mutex> alone(mutex);
+  begun.directory.clear();
+  return std::move(begun.backup);
 }
 
 // BACKUP STAGE START.
 void note_begin()
 {
   const std::lock_guard<std::mutex> alone(mutex);
-  if (!is_under_way())
+  if (!begun.backup || progress_of(begun.backup.get()).state > VARVE_BACKUP_FOLLOWING)
     sql_print_warning("VARVE: a backup of the server begins that has no rows of VARVE tables: SET GLOBAL varve_backup_directory first");
 }
 
@@ -69,52 +84,71 @@ bool are_commits_blocked()
 // BACKUP STAGE END, or the session is ending, at whatever stage it is. Its lock is still there.
 void note_end()
 {
-  const std::lock_guard<std::mutex> alone(mutex);
-  if (!is_under_way() || progress_of(running).state > VARVE_BACKUP_FOLLOWING)
+  const bool is_moment= are_commits_blocked();
+  std::shared_ptr<varve_backup> backup;
+  std::string directory;
+  {
+    const std::lock_guard<std::mutex> alone(mutex);
+    begun.server_ends+= is_moment;
+    backup= begun.backup;
+    directory= begun.directory;
+  }
+  if (!backup || progress_of(backup.get()).state > VARVE_BACKUP_FOLLOWING)
     return;
-  if (!are_commits_blocked())
+  if (!is_moment)
   {
     sql_print_warning("VARVE: the backup in %s goes on: the stages of the server's backup have ended before BLOCK_COMMIT", directory.c_str());
     return;
   }
-  if (varve_backup_end(running))
+  if (varve_backup_end(backup.get()))
     sql_print_error("VARVE: the backup in %s is not of the moment of the server's backup: %s", directory.c_str(), varve_last_error());
 }
 
-// The value begins a backup, or gives one up; what can't be is refused before the server stores it.
+// A value begins a backup; what can't be is refused before the server stores it.
 int check_directory(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
 {
   char buffer[FN_REFLEN];
   int length= sizeof buffer;
   const char *const name= value->val_str(value, buffer, &length);
-  const std::lock_guard<std::mutex> alone(mutex);
+  std::shared_ptr<varve_backup> before;  // goes without the mutex
   if (name && *name)
   {
-    if (is_under_way())
+    const std::lock_guard<std::mutex> alone(mutex);
+    if (is_under_way(begun))
     {
       my_printf_error(ER_WRONG_VALUE_FOR_VAR,
                       "varve_backup_directory: a backup is being made in %s; wait for it, or set the variable to '' to give it up", MYF(0),
-                      directory.c_str());
+                      begun.directory.c_str());
       return 1;
     }
-    forget();
     const varve_backup_options options= {threads_value, max_redo_value, rate_value, false};
-    if (varve_backup_start(db, name, &options, &running))
+    varve_backup *backup= nullptr;
+    if (varve_backup_start(db, name, &options, &backup))
     {
       my_printf_error(ER_WRONG_VALUE_FOR_VAR, "varve_backup_directory: %s", MYF(0), varve_last_error());
       return 1;
     }
-    directory= name;
+    before= std::move(begun.backup);
+    begun= {std::shared_ptr<varve_backup>(backup, Free_backup()), name, begun.number + 1, 0};
   }
-  else
-    forget();
   *static_cast<const char **>(to)= name == buffer ? thd_strmake(thd, name, size_t(length)) : name;
   return 0;
 }
 
+// No value gives a backup up; nor has the default one.
+void update_directory(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  const char *const name= *static_cast<const char *const *>(from);
+  char **const stored= static_cast<char **>(to);
+  my_free(*stored);
+  *stored= name ? my_strdup(PSI_NOT_INSTRUMENTED, name, MYF(0)) : nullptr;
+  if (!name || !*name)
+    take();
+}
+
 MYSQL_SYSVAR_STR(backup_directory, directory_value, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
   "SET GLOBAL varve_backup_directory = '/a/new/directory' begins a backup there, which ends with BACKUP STAGE END. '' gives it up.",
-  check_directory, nullptr, nullptr);
+  check_directory, update_directory, nullptr);
 MYSQL_SYSVAR_ULONGLONG(backup_max_redo, max_redo_value, PLUGIN_VAR_RQCMDARG,
   "A backup that keeps more bytes of redo than this in the database's log fails.",
   nullptr, nullptr, 8ULL << 30, 64ULL << 20, 1ULL << 50, 0);
@@ -134,8 +168,7 @@ void install_backup_calls(handlerton *hton)
 
 void stop_backup()
 {
-  const std::lock_guard<std::mutex> alone(mutex);
-  forget();
+  take();
 }
 
 st_mysql_sys_var *backup_variable(Backup_variable variable)
@@ -148,12 +181,17 @@ st_mysql_sys_var *backup_variable(Backup_variable variable)
 Backup_status backup_status()
 {
   static const char *const names[]= {"copying", "following", "ending", "complete", "failed"};
-  const std::lock_guard<std::mutex> alone(mutex);
-  if (!running)
-    return {"none", "", {}};
+  Begun now;
+  {
+    const std::lock_guard<std::mutex> alone(mutex);
+    now= begun;
+  }
+  if (!now.backup)
+    return {"none", "", now.number, now.server_ends, {}};
   varve_backup_progress progress= {};
-  const bool has_failed= varve_backup_progress_of(running, &progress);
-  return {names[progress.state], has_failed ? varve_last_error() : directory, progress};
+  const bool has_failed= varve_backup_progress_of(now.backup.get(), &progress);
+  const std::string message= has_failed ? varve_last_error() : now.directory;
+  return {names[progress.state], message, now.number, now.server_ends, progress};
 }
 
 }  // namespace varve_plugin

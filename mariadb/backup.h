@@ -29,6 +29,8 @@ struct Backup_status
 {
   std::string state;
   std::string message;  // why it has failed, or where it is
+  ulonglong number;       // of those since the start of the server
+  ulonglong server_ends;  // of backups of the server since it was begun
   varve_backup_progress progress;
 };
 Backup_status backup_status();

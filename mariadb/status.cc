@@ -136,6 +136,8 @@ int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
   const Backup_status backup= backup_status();
   collect(&found, "backup_bytes", backup.progress.bytes);
   collect(&found, "backup_to_lsn", backup.progress.to_lsn);
+  collect(&found, "backup_number", backup.number);
+  collect(&found, "backup_server_ends", backup.server_ends);
   st_mysql_show_var *const array= set_array(thd, var, found, 4);
   char *const state= thd_strmake(thd, backup.state.c_str(), backup.state.length());
   char *const message= thd_strmake(thd, backup.message.c_str(), backup.message.length());

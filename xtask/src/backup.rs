@@ -263,14 +263,7 @@ fn one(prefix: &Prefix, program: &Path, server: &Server, place: &Path) -> Result
 }
 
 fn varve(prefix: &Prefix, program: &Path, command: &str) -> Cmd {
-    let programs = prefix.program("mariadb-backup").into_inner();
-    let mut varve = Cmd::new(program).arg(command);
-    for (name, value) in programs.get_envs() {
-        if let (Some(name), Some(value)) = (name.to_str(), value) {
-            varve = varve.env(name, value);
-        }
-    }
-    varve
+    prefix.own_program(program).arg(command)
 }
 
 /// What the restored server has of each writer, in both tables.

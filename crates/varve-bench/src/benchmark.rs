@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::ops::{Deref, DerefMut, Range};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -248,6 +248,13 @@ impl<'a> BenchServer<'a> {
         let options = self.benchmark.options(&self.engines, settings);
         self.server = start(&self.benchmark.prefix, DataDir(self.dir.clone()), &options)?;
         Ok(())
+    }
+
+    /// Another server with the same engines, on a data directory that is there.
+    pub fn second(&self, dir: &Path, settings: &[&str]) -> Result<Server> {
+        let options = self.benchmark.options(&self.engines, settings);
+        let dir = DataDir(dir.to_path_buf());
+        Server::start(&self.benchmark.prefix, dir, None, &options)
     }
 
     /// An orderly end, after which nothing is left.

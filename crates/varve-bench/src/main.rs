@@ -1,5 +1,6 @@
 //! Benchmarks beside a peer: what counts is the ratio of the two in the same run on the same machine.
 
+mod backup;
 mod benchmark;
 mod bigtable;
 mod buffered;
@@ -96,6 +97,8 @@ enum BenchTask {
     Bulk(bulk::BulkArgs),
     /// Random values in several indexes larger than the pool: rows that come and go, points meanwhile
     Buffered(buffered::BufferedArgs),
+    /// A backup of a server under load, and its restore, beside mariadb-backup with InnoDB
+    Backup(backup::BackupArgs),
     /// An empty table is filled, by INSERT ... SELECT and LOAD DATA, in order and at random
     Fill(fill::FillArgs),
     /// Pages of a table, by the order in which its rows come
@@ -129,6 +132,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Ddl(args) => ddl::run(workspace, args),
         BenchTask::Bulk(args) => bulk::run(workspace, args),
         BenchTask::Buffered(args) => buffered::run(workspace, args),
+        BenchTask::Backup(args) => backup::run(workspace, args),
         BenchTask::Fill(args) => fill::run(workspace, args),
         BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),

@@ -458,7 +458,7 @@ typedef struct varve_backup_options {
   // Threads that copy: 1 to 64.
   uint32_t threads;
   // A backup that is behind the log's checkpoint by more bytes of redo than this fails: the disk of the
-  // database has to hold them.
+  // database has to hold them. So does one that follows the log for more than that, and nobody ends it.
   uint64_t max_redo_bytes;
   // Of tablespaces; 0: as fast as it goes.
   uint64_t bytes_per_second;

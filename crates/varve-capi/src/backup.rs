@@ -17,7 +17,7 @@ pub struct varve_backup_options {
     /// Threads that copy: 1 to 64.
     pub threads: u32,
     /// A backup that is behind the log's checkpoint by more bytes of redo than this fails: the disk of the
-    /// database has to hold them.
+    /// database has to hold them. So does one that follows the log for more than that, and nobody ends it.
     pub max_redo_bytes: u64,
     /// Of tablespaces; 0: as fast as it goes.
     pub bytes_per_second: u64,

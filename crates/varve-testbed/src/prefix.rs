@@ -123,6 +123,18 @@ impl Prefix {
             )
     }
 
+    /// A program of ours that runs those of the prefix.
+    pub fn own_program(&self, file: &Path) -> Cmd {
+        let programs = self.program("mariadb").into_inner();
+        let mut own = Cmd::new(file);
+        for (name, value) in programs.get_envs() {
+            if let (Some(name), Some(value)) = (name.to_str(), value) {
+                own = own.env(name, value);
+            }
+        }
+        own
+    }
+
     /// Makes a suite of the test runner this checkout's own: it writes beside the results that it compares
     /// with. Returns where it is.
     pub fn copy_suite(&self, suite: &str) -> Result<PathBuf> {

@@ -5,6 +5,8 @@
 //! looks good and is not, because it is not complete or was changed; a backup that keeps users waiting, fills
 //! the disk with redo, or leaves something behind when it fails.
 
+#[path = "support/backed_up.rs"]
+mod backed_up;
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
 
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backed_up::{REDO, ROWS, count, database, files, fill, small, table};
 use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -30,69 +33,6 @@ use varve_sim::sample::Keys;
 use varve_sim::{CrashPoints, Failure, Fault, Operation, SimDisk};
 
 // ---- What is wrong with a backup is told.
-
-const ROWS: i64 = 400;
-
-fn small() -> Options {
-    Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
-        redo_capacity_bytes: REDO,
-        log_buffer_bytes: 2 << 20,
-        undo_tablespaces: 2,
-        logger: Some(Arc::new(|_, _| {})),
-        ..Options::default()
-    }
-}
-
-const REDO: u64 = 4 << 20;
-
-fn table(db: &Database, name: &str) -> Table {
-    let def = TableDef::new(name)
-        .column("id", ColumnType::i64())
-        .column("text", ColumnType::text(2000))
-        .primary(&["id"])
-        .index("by_text", &["text"]);
-    db.create_table(&def).unwrap()
-}
-
-fn fill(db: &Database, table: &Table, ids: std::ops::Range<i64>) {
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    for id in ids {
-        let text = format!("{id:0100}");
-        table.insert(&mut trx, values![id, text]).unwrap();
-    }
-    trx.commit().unwrap();
-}
-
-fn count(db: &Database, name: &str) -> u64 {
-    let report = db.check_table(&db.table(name).unwrap()).unwrap();
-    assert!(report.errors.is_empty(), "{:?}", report.errors);
-    report.rows
-}
-
-/// A directory with a database in `db`, which has a table.
-fn database() -> (tempfile::TempDir, Database, Table) {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Database::open(dir.path().join("db"), small()).unwrap();
-    let table = table(&db, "a/t");
-    fill(&db, &table, 0..ROWS);
-    (dir, db, table)
-}
-
-/// All files below a directory.
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files.extend(self::files(&path)),
-            false => files.push(path),
-        }
-    }
-    files.sort();
-    files
-}
 
 /// BACKUP-5: a byte of any file that changed, one that lacks its end, or is not there at all.
 #[test]
@@ -359,6 +299,31 @@ fn a_forgotten_backup_fails_and_does_not_fill_the_disk() {
     drop(backup);
     assert_eq!(files(&made), Vec::<PathBuf>::new());
     db.backup(&made, BackupOptions::default()).unwrap();
+}
+
+/// One that is copied and never ended does not fill the backup's disk.
+#[test]
+fn a_backup_that_nobody_ends_fails() {
+    let (dir, db, table) = database();
+    let made = dir.path().join("made");
+    let options = BackupOptions {
+        max_redo_bytes: 1 << 20,
+        ..BackupOptions::default()
+    };
+    let running = db.start_backup(&made, options).unwrap();
+    let mut rows = ROWS;
+    let why = loop {
+        match running.state() {
+            BackupState::Failed(why) => break why,
+            BackupState::Copying(_) | BackupState::Following => {}
+            state => panic!("{state:?}"),
+        }
+        fill(&db, &table, rows..rows + 100);
+        rows += 100;
+        assert!(rows < 1_000_000);
+    };
+    assert!(matches!(why, Error::TooLarge { .. }), "{why}");
+    assert_eq!(files(&made), Vec::<PathBuf>::new());
 }
 
 /// KEEP-2: where there is no room for other files, the log takes back those that it keeps.

@@ -10,13 +10,13 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use varve::backup::{Collection, MANIFEST, restore_into, verify};
+use varve::backup::{Collection, MANIFEST, begin_restore, restore_into, verify};
 
 use super::RestoreArgs;
 use crate::Outcome;
@@ -44,13 +44,14 @@ pub struct BackupArgs {
     /// The only option file that is read, by `mariadb` and by `mariadb-backup`
     #[arg(long, value_name = "FILE")]
     defaults_file: Option<PathBuf>,
-    /// Threads that copy
-    #[arg(long, default_value_t = 2)]
-    threads: u32,
-    /// Bytes of Varve's tablespaces that are copied in a second; 0: as many as it can
-    #[arg(long, default_value_t = 0, value_name = "BYTES")]
-    rate: u64,
-    /// The backup fails if it keeps more bytes of redo than this in the server's log
+    /// Threads that copy: sets varve_backup_threads, and is told mariadb-backup
+    #[arg(long)]
+    threads: Option<u32>,
+    /// Bytes of Varve's tablespaces that are copied in a second: sets varve_backup_rate
+    #[arg(long, value_name = "BYTES")]
+    rate: Option<u64>,
+    /// The backup fails if it keeps more bytes of redo than this in the server's log: sets
+    /// varve_backup_max_redo
     #[arg(long, value_name = "BYTES")]
     max_redo: Option<u64>,
 }
@@ -148,75 +149,146 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     let dir = std::path::absolute(&args.dir).map_err(|e| e.to_string())?;
     make_place(&dir, &programs)?;
     let begun = Instant::now();
-    let mut settings = vec![
-        format!("varve_backup_threads = {}", args.threads),
-        format!("varve_backup_rate = {}", args.rate),
+    let settings = [
+        ("threads", args.threads.map(u64::from)),
+        ("rate", args.rate),
+        ("max_redo", args.max_redo),
     ];
-    settings.extend(
-        args.max_redo
-            .map(|bytes| format!("varve_backup_max_redo = {bytes}")),
-    );
-    for setting in settings {
-        programs.ask(&format!("SET GLOBAL {setting}"))?;
+    for (name, value) in settings {
+        if let Some(value) = value {
+            programs.ask(&format!("SET GLOBAL varve_backup_{name} = {value}"))?;
+        }
     }
     let place = quoted(&dir.join(VARVE))?;
     programs.ask(&format!("SET GLOBAL varve_backup_directory = {place}"))?;
     let given_up = Begun(&programs);
-    wait_for(&programs, "following")?;
+    give_up_at_signals(&programs)?;
+    let number = programs.status("Varve_backup_number")?;
+    wait_for(&programs, &number, "following")?;
     println!(
         "{:.1} s: Varve's pages are copied",
         begun.elapsed().as_secs_f64()
     );
-    copy_rest(&programs, &dir, args.threads)?;
+    copy_rest(&programs, &dir, args.threads.unwrap_or(1))?;
     println!(
         "{:.1} s: the rest of the server is copied",
         begun.elapsed().as_secs_f64()
     );
-    match programs.status("Varve_backup_state")?.as_str() {
-        "ending" | "complete" => {}
-        _ => {
-            return Err(format!(
-                "mariadb-backup has not ended Varve's backup; see the server's error log, and {}",
-                dir.join(LOG).display()
-            ));
-        }
+    let ends = programs.status("Varve_backup_server_ends")?;
+    let state = programs.status("Varve_backup_state")?;
+    if ends != "1" {
+        return Err(format!(
+            "{ends} backups of the server have ended since this one of Varve's tables was begun, not one: it is not \
+             known of which moment it is. Let no other one run meanwhile"
+        ));
     }
-    wait_for(&programs, "complete")?;
+    if !["ending", "complete"].contains(&&state[..]) {
+        return Err(format!(
+            "mariadb-backup has not ended Varve's backup, which is {state}; see the server's error log, and {}",
+            dir.join(LOG).display()
+        ));
+    }
+    wait_for(&programs, &number, "complete")?;
+    let bytes = programs.status("Varve_backup_bytes")?;
+    if !dir.join(VARVE).join(MANIFEST).exists() {
+        return Err(format!(
+            "there is no {MANIFEST} in {}",
+            dir.join(VARVE).display()
+        ));
+    }
     std::mem::forget(given_up);
-    let notes = position(&dir.join(SERVER));
+    let mut notes = position(&dir.join(SERVER));
     let at = notes.iter().map(|(key, value)| format!(", {key} {value}"));
     let at: String = at.collect();
+    notes.extend(settings_elsewhere(&programs)?);
     let listed = Collection::make(dir.join(SERVER), notes).map_err(|e| e.to_string())?;
     println!(
         "{:.1} s: the backup in {} is complete: {} bytes of Varve, {} other files{at}",
         begun.elapsed().as_secs_f64(),
         dir.display(),
-        programs.status("Varve_backup_bytes")?,
+        bytes,
         listed.files.len(),
     );
     Ok(Outcome::Clean)
 }
 
-/// Makes the directory, in which the server makes one, too.
+/// Has the server give the backup up when this process is told to end.
+fn give_up_at_signals(programs: &Programs) -> Result<(), String> {
+    let programs = Programs {
+        options: programs.options.clone(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|e| e.to_string())?;
+    thread::spawn(move || {
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let kinds = [
+                SignalKind::interrupt(),
+                SignalKind::terminate(),
+                SignalKind::hangup(),
+            ];
+            let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
+                // Then it ends as the system has it.
+                return std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        });
+        drop(Begun(&programs));
+        eprintln!("varve: the backup was given up");
+        std::process::exit(2);
+    });
+    Ok(())
+}
+
+/// Directories of a server's files that are not in its data directory: a restored server must not use the old
+/// ones.
+fn settings_elsewhere(programs: &Programs) -> Result<Vec<(String, String)>, String> {
+    let names = [
+        "varve_data_home_dir",
+        "varve_undo_directory",
+        "innodb_data_home_dir",
+        "innodb_log_group_home_dir",
+        "innodb_undo_directory",
+    ];
+    let mut elsewhere = Vec::new();
+    for name in names {
+        let value = programs.value(&format!("IFNULL(@@{name}, '')"))?;
+        if !["", "./", "."].contains(&&value[..]) {
+            elsewhere.push((format!("setting:{name}"), value));
+        }
+    }
+    Ok(elsewhere)
+}
+
+/// Makes the directory, and one in it for the server's account, which is to write there.
 fn make_place(dir: &Path, programs: &Programs) -> Result<(), String> {
     let told = |e: io::Error| format!("{}: {e}", dir.display());
-    if !is_empty(dir) {
+    if !is_empty(dir)? {
         return Err(format!("{} is not empty", dir.display()));
-    }
-    if !dir.exists() {
-        let mut made = fs::DirBuilder::new();
-        made.recursive(true).mode(0o700).create(dir).map_err(told)?;
     }
     let data = programs.value("@@datadir")?;
     let owner =
         fs::metadata(&data).map_err(|e| format!("{data}, the server's data directory: {e}"))?;
-    let own = fs::metadata(dir).map_err(told)?;
-    if own.uid() != owner.uid() {
-        let given = chown(dir, Some(owner.uid()), Some(owner.gid()));
+    fs::create_dir_all(dir).map_err(told)?;
+    // Others may pass, and see nothing.
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).map_err(told)?;
+    let own = dir.join(VARVE);
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&own)
+        .map_err(told)?;
+    if fs::metadata(&own).map_err(told)?.uid() != owner.uid() {
+        let given = chown(&own, Some(owner.uid()), Some(owner.gid()));
         given.map_err(|e| {
             format!(
                 "{} can't be given to the server's account, which is to write there: {e}",
-                dir.display()
+                own.display()
             )
         })?;
     }
@@ -224,25 +296,30 @@ fn make_place(dir: &Path, programs: &Programs) -> Result<(), String> {
 }
 
 /// Nothing is in the directory, or it is not there.
-fn is_empty(dir: &Path) -> bool {
-    fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
+fn is_empty(dir: &Path) -> Result<bool, String> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(format!("{}: {e}", dir.display())),
+    }
 }
 
-/// Returns once Varve's backup has come so far.
-fn wait_for(programs: &Programs, wanted: &str) -> Result<(), String> {
+/// Returns once Varve's backup, which has this number, has come so far.
+fn wait_for(programs: &Programs, number: &str, wanted: &str) -> Result<(), String> {
     loop {
         let state = programs.status("Varve_backup_state")?;
+        if programs.status("Varve_backup_number")? != number || state == "none" {
+            return Err(format!(
+                "somebody else has given the backup up, or begun another one: it is {state}"
+            ));
+        }
         if state == wanted {
             return Ok(());
         }
         match state.as_str() {
             "copying" | "following" | "ending" => thread::sleep(ASKED_EVERY),
             "failed" => return Err(programs.status("Varve_backup_message")?),
-            _ => {
-                return Err(format!(
-                    "somebody else has given the backup up, or begun another one: it is {state}"
-                ));
-            }
+            _ => return Err(format!("the backup is {state} before it is {wanted}")),
         }
     }
 }
@@ -250,7 +327,7 @@ fn wait_for(programs: &Programs, wanted: &str) -> Result<(), String> {
 fn copy_rest(programs: &Programs, dir: &Path, threads: u32) -> Result<(), String> {
     let log = dir.join(LOG);
     let told = |e: io::Error| format!("{}: {e}", log.display());
-    let to = fs::File::create(&log).map_err(told)?;
+    let to = fs::File::create_new(&log).map_err(told)?;
     let errors = to.try_clone().map_err(told)?;
     let done = Command::new("mariadb-backup")
         .args(&programs.options)
@@ -313,9 +390,20 @@ pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
     // Both, before anything is written.
     let made = verify(from.join(VARVE)).map_err(words)?;
     let listed = Collection::verify(from.join(SERVER)).map_err(words)?;
-    if !is_empty(to) {
+    if !is_empty(to)? {
         return Err(format!("directory {}, which is not empty", to.display()));
     }
+    let links = listed.files.iter().find(|file| file.path.ends_with(".isl"));
+    if let Some(link) = links {
+        return Err(format!(
+            "{} leads to a file of InnoDB outside the data directory: restore such a server by mariadb-backup --copy-back, and \
+             Varve's tables from {} into the data directory then",
+            link.path,
+            from.join(VARVE).display()
+        ));
+    }
+    // From here on no server with Varve starts there, until all is there.
+    begin_restore(from.join(VARVE), to).map_err(words)?;
     listed.copy(from.join(SERVER), to).map_err(words)?;
     prepare(to)?;
     restore_into(from.join(VARVE), to).map_err(words)?;
@@ -326,7 +414,12 @@ pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
         listed.files.len()
     );
     for (key, value) in &listed.notes {
-        println!("{key} {value}");
+        match key.strip_prefix("setting:") {
+            None => println!("{key} {value}"),
+            Some(name) => println!(
+                "the server had {name} = {value}: take it off before the start, or the files there are used instead of these"
+            ),
+        }
     }
     let _ = io::stdout().flush();
     Ok(super::tell(&made))

@@ -263,9 +263,24 @@ impl Backup {
         self.copying.step(&mut None)
     }
 
+    /// Where the copied redo ends.
+    pub fn copied_to(&self) -> Lsn {
+        self.log.end()
+    }
+
     /// Copies what has become durable of the log.
     pub fn follow(&mut self) -> Result<()> {
         self.copying.check_interrupt()?;
+        self.log.follow()
+    }
+
+    /// Copies tablespaces that were made meanwhile, and those that are to be copied anew, so that little is
+    /// left for step 4.
+    pub fn keep_up(&mut self) -> Result<()> {
+        let (copied, ..) = self.copying.copied();
+        self.forget_other_stages(&copied);
+        let (tables, _) = self.copying.lister().tables()?;
+        self.copy_new(&tables)?;
         self.log.follow()
     }
 
@@ -287,9 +302,7 @@ impl Backup {
     pub fn end(&mut self) -> Result<End> {
         for _ in 0..MOST_ROUNDS {
             // Before DDL waits: most of what is left.
-            let (tables, _) = self.copying.lister().tables()?;
-            self.copy_new(&tables)?;
-            self.log.follow()?;
+            self.keep_up()?;
             if let Some(end) = self.end_now()? {
                 return Ok(end);
             }
@@ -352,7 +365,9 @@ impl Backup {
             let is_new = *space >= self.first_new;
             let now = self.copying.lister().stage(*space);
             let writes = |stage: Option<Stage>| stage.map(Stage::writes_encrypted);
-            if !is_new && now.is_some() && writes(now) != writes(copied.stage) {
+            // A page 0 that is damaged says nothing.
+            let says = copied.stage.is_some() && now.is_some();
+            if !is_new && says && writes(now) != writes(copied.stage) {
                 self.copying.forget(*space);
                 any = true;
             }
@@ -483,6 +498,7 @@ impl Backup {
             lost,
             files,
         };
+        self.copying.check_interrupt()?;
         manifest.write(&*self.disk, &self.dir)?;
         Ok(BackupSummary {
             from: manifest.from,

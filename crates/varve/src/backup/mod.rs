@@ -65,7 +65,7 @@ pub use making::Backup;
 pub(crate) use making::Backup;
 pub use manifest::{BackupFile, MANIFEST};
 pub(crate) use restore::refuse_as_database;
-pub use restore::{restore, restore_into, verify};
+pub use restore::{begin_restore, restore, restore_into, verify};
 #[cfg(feature = "internals")]
 pub use restore::{restore_on, verify_on};
 
@@ -82,7 +82,8 @@ pub struct BackupOptions {
     /// Threads that copy, the caller's included.
     pub threads: u32,
     /// A backup that is behind the log's checkpoint by more bytes of redo than this fails: the disk of the
-    /// database has to hold them.
+    /// database has to hold them. So does one that could end, and nobody ends while so much is written: the
+    /// backup's disk has to hold it.
     pub max_redo_bytes: u64,
     /// Of tablespaces; 0: as fast as it goes.
     pub bytes_per_second: u64,

@@ -194,6 +194,7 @@ impl Copying {
         for first in (0..file.pages).step_by(per_piece as usize) {
             let pages = per_piece.min(file.pages - first);
             let file = file.clone();
+            self.check_interrupt()?;
             self.copy_piece(&Piece { file, first, pages }, &mut buf)?;
         }
         Ok(self.state.lock().copied.contains_key(&listed.space))

@@ -42,6 +42,16 @@ pub fn restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     restore_on(&RealDisk, dir.as_ref(), target.as_ref())
 }
 
+/// Has a directory, which is empty or is made, refused as a database until [`restore_into`] was there,
+/// whatever else comes there before.
+pub fn begin_restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
+    let (disk, target) = (&RealDisk, target.as_ref());
+    let manifest = Manifest::read(disk, dir.as_ref())?;
+    create_directory(disk, target)?;
+    refuse_content(disk, target)?;
+    manifest.write(disk, target)
+}
+
 /// The same in a directory that has other files, and none of these: a server's data directory.
 pub fn restore_into(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<BackupSummary> {
     let (disk, dir, target) = (&RealDisk, dir.as_ref(), target.as_ref());

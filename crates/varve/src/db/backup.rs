@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -20,6 +20,9 @@ use crate::base::{Error, Result, threads};
 
 /// How often the thread looks at the log.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// And how often at the tablespaces.
+const KEPT_UP_EVERY: Duration = Duration::from_secs(5);
 
 /// How far a [`RunningBackup`] is.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ pub enum BackupState {
     Failed(Error),
 }
 
-/// A backup that a thread makes. Dropped before its end was fixed, it is given up, and nothing of it is left.
+/// A backup that a thread makes. Dropped before it is complete, it is given up, and nothing of it is left.
 pub struct RunningBackup {
     shared: Arc<Shared>,
     interrupt: Arc<AtomicBool>,
@@ -100,7 +103,12 @@ impl Database {
             let panicked = |_| Err(Error::invalid("a backup: the thread that made it panicked"));
             of_thread.enter(match catch_unwind(body).unwrap_or_else(panicked) {
                 Ok(summary) => BackupState::Complete(summary),
-                Err(e) => BackupState::Failed(e),
+                Err(e) => {
+                    if !matches!(e, Error::Interrupted) {
+                        db.warn(&format!("the backup in {} has failed: {e}", dir.display()));
+                    }
+                    BackupState::Failed(e)
+                }
             });
         })?;
         Ok(RunningBackup {
@@ -131,12 +139,28 @@ fn run(
     options: BackupOptions,
     shared: &Shared,
 ) -> Result<BackupSummary> {
+    let most_bytes = options.max_redo_bytes;
     let mut backup = db.begin_backup(dir, options)?;
     backup.copy_all_telling(&|bytes| shared.enter(BackupState::Copying(bytes)))?;
+    backup.keep_up()?;
+    let from = backup.copied_to();
     shared.enter(BackupState::Following);
+    let mut kept_up = Instant::now();
     while !shared.ends.load(Relaxed) {
         db.inner.core.check_usable()?;
         backup.follow()?;
+        if kept_up.elapsed() >= KEPT_UP_EVERY {
+            backup.keep_up()?;
+            kept_up = Instant::now();
+        }
+        let followed = backup.copied_to().0 - from.0;
+        if followed > most_bytes {
+            return Err(Error::TooLarge {
+                what: "the redo since a backup could have ended, which nobody has done,".into(),
+                size: followed as usize,
+                limit: most_bytes as usize,
+            });
+        }
         let mut state = shared.state.lock();
         if !shared.ends.load(Relaxed) {
             shared.changed.wait_for(&mut state, PAUSE);
@@ -153,7 +177,7 @@ impl RunningBackup {
     }
 
     /// The backup is of this moment: it has all that has committed before the call, and what commits later
-    /// is not in it. Takes as long as a sync of the log, and waits for a DDL statement that commits.
+    /// is not in it. Takes as long as a sync of the log, mostly, and waits for a DDL statement that commits.
     ///
     /// # Errors
     ///

@@ -315,7 +315,9 @@ impl FilePool {
     /// Of the stream in files that are there for nobody but those who copy them (KEEP-2).
     pub fn kept_bytes(&self) -> u64 {
         let below = |f: &&InUse| f.end <= self.checkpoint;
-        let kept = self.in_use.iter().take_while(below);
+        // There is none yet when the log is made.
+        let full = (self.in_use.len()).saturating_sub(1 + usize::from(self.prepared.is_some()));
+        let kept = self.in_use.range(..full).take_while(below);
         kept.map(|f| payload(f.header.file_bytes)).sum()
     }
 
@@ -509,7 +511,7 @@ impl FilePool {
 
     /// There is no room on the disk. Whether files are kept that can be used then (KEEP-2).
     pub(super) fn gives_way(&mut self) -> bool {
-        let has_any = self.kept_bytes() > 0;
+        let has_any = self.kept_bytes() > 0 && !self.places.is_empty();
         if has_any {
             self.places.iter().for_each(|place| place.give_way());
         }

@@ -82,6 +82,11 @@ impl LogCopy {
         })
     }
 
+    /// What lies before it was copied.
+    pub fn end(&self) -> Lsn {
+        self.at
+    }
+
     /// Copies what is durable by now.
     pub fn follow(&mut self) -> Result<()> {
         self.copy_to(self.kept.log().durable_lsn())
