@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use varve::backup::{BackupOptions, Collection};
 use varve::{ColumnType, Database, Isolation, Options, TableDef, Value, values};
 use varve_monitor::{Monitor, MonitorOptions};
 
@@ -394,8 +395,7 @@ fn a_backup_is_verified_and_restored() {
     let [data, made, to] = ["data", "made", "to"].map(|name| dir.path().join(name));
     build(&data);
     let db = open(&data);
-    db.backup(&made, varve::backup::BackupOptions::default())
-        .unwrap();
+    db.backup(&made, BackupOptions::default()).unwrap();
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let whole = varve(&["verify", &path(&made)]);
     assert_eq!(status(&whole), 0, "{}", stderr(&whole));
@@ -443,4 +443,106 @@ fn a_backup_is_verified_and_restored() {
         "{}",
         stdout(&changed)
     );
+}
+
+/// A backup as `varve backup` makes it, whose other part has a few files.
+fn backup_of_a_server(dir: &Path, others: &[&str]) {
+    build(&dir.join("data"));
+    let made = dir.join("made");
+    let db = open(&dir.join("data"));
+    db.backup(made.join("varve"), BackupOptions::default())
+        .unwrap();
+    for other in others {
+        let path = made.join("server").join(other);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, other).unwrap();
+    }
+    let notes = vec![
+        ("gtid".to_string(), "0-1-7".to_string()),
+        ("setting:varve_data_home_dir".into(), "/fast".into()),
+    ];
+    Collection::make(made.join("server"), notes).unwrap();
+}
+
+/// `varve` with a `mariadb-backup` that does what the script says, or none.
+fn varve_beside(script: Option<&str>, dir: &Path, args: &[&str]) -> Output {
+    let programs = dir.join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    if let Some(script) = script {
+        let path = programs.join("mariadb-backup");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let program = env!("CARGO_BIN_EXE_varve");
+    let mut varve = Command::new(program);
+    varve.env("PATH", programs).args(args).output().unwrap()
+}
+
+#[test]
+fn a_server_is_restored_or_nothing_starts_there() {
+    let dir = tempfile::tempdir().unwrap();
+    backup_of_a_server(dir.path(), &["ibdata1", "shop/item.frm"]);
+    let [made, to] = ["made", "to"].map(|name| dir.path().join(name));
+    let [made_text, to_text] = [&made, &to].map(|path| path.to_str().unwrap());
+    let restore = |script| varve_beside(script, dir.path(), &["restore", made_text, to_text]);
+    // Cut off at the step that is another program's.
+    for script in [None, Some("exit 1")] {
+        let failed = restore(script);
+        assert_eq!(status(&failed), 2);
+        assert!(
+            stderr(&failed).contains("mariadb-backup"),
+            "{}",
+            stderr(&failed)
+        );
+        assert!(to.join("ibdata1").exists());
+        let told = Database::open(&to, Options::default())
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            told.to_string().contains("did not come to its end"),
+            "{told}"
+        );
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+    // What was changed is told before anything is written.
+    let file = made.join("server/shop/item.frm");
+    std::fs::write(&file, "shop/item.frn").unwrap();
+    let failed = restore(Some("exit 0"));
+    assert!(stderr(&failed).contains("item.frm"), "{}", stderr(&failed));
+    assert!(!to.exists());
+    std::fs::write(&file, "shop/item.frm").unwrap();
+    let restored = restore(Some("exit 0"));
+    assert_eq!(status(&restored), 0, "{}", stderr(&restored));
+    let said = stdout(&restored);
+    assert!(
+        said.contains("gtid 0-1-7") && said.contains("varve_data_home_dir = /fast"),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(to.join("shop/item.frm")).unwrap(),
+        "shop/item.frm"
+    );
+    let db = open(&to);
+    assert_eq!(db.tables().unwrap(), ["shop/item", "shop/other"]);
+    let verified = varve(&["verify", made_text]);
+    assert!(
+        stdout(&verified).starts_with("a whole backup of a server"),
+        "{}",
+        stdout(&verified)
+    );
+}
+
+#[test]
+fn a_server_whose_files_are_elsewhere_is_not_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    backup_of_a_server(dir.path(), &["shop/far.isl"]);
+    let [made, to] = ["made", "to"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    let refused = varve_beside(Some("exit 0"), dir.path(), &["restore", &made, &to]);
+    assert_eq!(status(&refused), 2);
+    assert!(
+        stderr(&refused).contains("--copy-back"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(!Path::new(&to).exists());
 }
