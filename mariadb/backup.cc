@@ -39,7 +39,7 @@ struct Begun
   std::shared_ptr<varve_backup> backup;
   std::string directory;
   ulonglong number= 0;      // of those since the start of the server, from 1 on
-  ulonglong server_ends= 0;  // ends of the server's stages since then that have come to BLOCK_COMMIT
+  ulonglong server_ends= 0;  // ends of the server's stages that have come to BLOCK_COMMIT, since it could end
 };
 
 std::mutex mutex;
@@ -89,9 +89,11 @@ void note_end()
   std::string directory;
   {
     const std::lock_guard<std::mutex> alone(mutex);
-    begun.server_ends+= is_moment;
     backup= begun.backup;
     directory= begun.directory;
+    // One that still copies pages can't end with the server's, and may with a later one.
+    if (is_moment && backup && progress_of(backup.get()).state >= VARVE_BACKUP_FOLLOWING)
+      begun.server_ends++;
   }
   if (!backup || progress_of(backup.get()).state > VARVE_BACKUP_FOLLOWING)
     return;

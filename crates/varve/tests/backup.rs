@@ -103,7 +103,9 @@ fn a_backup_and_a_database_are_told_apart() {
         make(&dir.path().join("made/../db/b")).map(drop),
         "the database's own directory",
     );
+    let held = files(&made);
     refused(Database::open(&made, small()).map(drop), "varve restore");
+    assert_eq!(files(&made), held);
     refused(restore(&made, dir.path().join("db")).map(drop), "not empty");
     refused(restore(dir.path().join("db"), &to).map(drop), "a backup in");
     // Looking at it changes nothing.
@@ -221,6 +223,34 @@ fn a_table_without_its_file_fails_the_backup_unless_it_is_to_be_left_out() {
     assert_eq!(count(&restored, "a/other"), 0);
     assert!(restored.table("a/t").is_err());
     restored.drop_table("a/t").unwrap();
+}
+
+/// A file that was cut off before its first page ends has a header that can be read.
+#[test]
+fn a_file_shorter_than_a_page_is_no_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        page_size: 16384,
+        ..small()
+    };
+    let db = Database::open(dir.path().join("db"), options.clone()).unwrap();
+    table(&db, "a/t");
+    table(&db, "a/other");
+    db.close().unwrap();
+    let file = dir.path().join("db/a/t.vdt");
+    let cut = fs::OpenOptions::new().write(true).open(&file).unwrap();
+    cut.set_len(8192).unwrap();
+    let db = Database::open(dir.path().join("db"), options).unwrap();
+    let made = dir.path().join("made");
+    let told = db.backup(&made, BackupOptions::default()).unwrap_err();
+    assert!(told.to_string().contains("a/t.vdt"), "{told}");
+    let keep = BackupOptions {
+        keep_damaged: true,
+        ..BackupOptions::default()
+    };
+    let summary = db.backup(&made, keep).unwrap();
+    assert_eq!(summary.lost, ["a/t.vdt"]);
+    assert_eq!(verify(&made).unwrap(), summary);
 }
 
 /// A discarded table is one that has no file.

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use varve::backup::{Collection, MANIFEST, begin_restore, restore_into, verify};
+use varve::backup::{Collection, MANIFEST, begin_restore, verify};
 
 use super::RestoreArgs;
 use crate::Outcome;
@@ -27,8 +27,9 @@ const SERVER: &str = "server";
 /// What `mariadb-backup` says.
 const LOG: &str = "mariadb-backup.log";
 
-/// How often the server is asked how far it is.
-const ASKED_EVERY: Duration = Duration::from_millis(200);
+/// The server is asked how far it is after so long, then after twice that, and at last every so often.
+const ASKED_FIRST: Duration = Duration::from_millis(100);
+const ASKED_EVERY: Duration = Duration::from_secs(2);
 
 /// Makes a backup of a running MariaDB server, with the tables of all engines, of one moment
 #[derive(clap::Args)]
@@ -57,6 +58,7 @@ pub struct BackupArgs {
 }
 
 /// The programs of MariaDB, and how they connect.
+#[derive(Clone)]
 struct Programs {
     options: Vec<String>,
 }
@@ -98,18 +100,35 @@ impl Programs {
         value.ok_or_else(|| format!("the server has no {expression}"))
     }
 
-    fn status(&self, variable: &str) -> Result<String, String> {
-        let rows = self.ask(&format!("SHOW GLOBAL STATUS LIKE '{variable}'"))?;
-        let value = rows
-            .into_iter()
-            .next()
-            .and_then(|row| row.into_iter().nth(1));
-        value.ok_or_else(|| {
-            format!(
-                "the server has no status variable {variable}: it has no Varve, or an older one"
-            )
+    /// Varve's backup of this moment.
+    fn status(&self) -> Result<Status, String> {
+        let rows = self.ask("SHOW GLOBAL STATUS LIKE 'Varve_backup\\_%'")?;
+        let value = |name: &str| {
+            let named = format!("Varve_backup_{name}");
+            let row = rows.iter().find(|row| row[0] == named);
+            row.and_then(|row| row.get(1)).cloned().ok_or_else(|| {
+                format!(
+                    "the server has no status variable {named}: it has no Varve, or an older one"
+                )
+            })
+        };
+        Ok(Status {
+            state: value("state")?,
+            message: value("message")?,
+            number: value("number")?,
+            server_ends: value("server_ends")?,
+            bytes: value("bytes")?,
         })
     }
+}
+
+/// The server's variables `Varve_backup_*` (docs/backup.md).
+struct Status {
+    state: String,
+    message: String,
+    number: String,
+    server_ends: String,
+    bytes: String,
 }
 
 fn not_run(program: &str, e: &io::Error) -> String {
@@ -163,7 +182,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     programs.ask(&format!("SET GLOBAL varve_backup_directory = {place}"))?;
     let given_up = Begun(&programs);
     give_up_at_signals(&programs)?;
-    let number = programs.status("Varve_backup_number")?;
+    let number = programs.status()?.number;
     wait_for(&programs, &number, "following")?;
     println!(
         "{:.1} s: Varve's pages are copied",
@@ -174,8 +193,11 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
         "{:.1} s: the rest of the server is copied",
         begun.elapsed().as_secs_f64()
     );
-    let ends = programs.status("Varve_backup_server_ends")?;
-    let state = programs.status("Varve_backup_state")?;
+    let Status {
+        state,
+        server_ends: ends,
+        ..
+    } = programs.status()?;
     if ends != "1" {
         return Err(format!(
             "{ends} backups of the server have ended since this one of Varve's tables was begun, not one: it is not \
@@ -188,8 +210,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
             dir.join(LOG).display()
         ));
     }
-    wait_for(&programs, &number, "complete")?;
-    let bytes = programs.status("Varve_backup_bytes")?;
+    let bytes = wait_for(&programs, &number, "complete")?.bytes;
     if !dir.join(VARVE).join(MANIFEST).exists() {
         return Err(format!(
             "there is no {MANIFEST} in {}",
@@ -214,9 +235,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
 
 /// Has the server give the backup up when this process is told to end.
 fn give_up_at_signals(programs: &Programs) -> Result<(), String> {
-    let programs = Programs {
-        options: programs.options.clone(),
-    };
+    let programs = programs.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -305,22 +324,23 @@ fn is_empty(dir: &Path) -> Result<bool, String> {
 }
 
 /// Returns once Varve's backup, which has this number, has come so far.
-fn wait_for(programs: &Programs, number: &str, wanted: &str) -> Result<(), String> {
+fn wait_for(programs: &Programs, number: &str, wanted: &str) -> Result<Status, String> {
+    let mut pause = ASKED_FIRST;
     loop {
-        let state = programs.status("Varve_backup_state")?;
-        if programs.status("Varve_backup_number")? != number || state == "none" {
+        let status = programs.status()?;
+        let state = status.state.as_str();
+        if status.number != number || state == "none" {
             return Err(format!(
                 "somebody else has given the backup up, or begun another one: it is {state}"
             ));
         }
-        if state == wanted {
-            return Ok(());
-        }
-        match state.as_str() {
-            "copying" | "following" | "ending" => thread::sleep(ASKED_EVERY),
-            "failed" => return Err(programs.status("Varve_backup_message")?),
+        match state {
+            _ if state == wanted => return Ok(status),
+            "copying" | "following" | "ending" => thread::sleep(pause),
+            "failed" => return Err(status.message),
             _ => return Err(format!("the backup is {state} before it is {wanted}")),
         }
+        pause = (2 * pause).min(ASKED_EVERY);
     }
 }
 
@@ -387,8 +407,7 @@ pub fn run_verify(backup: &Path) -> Result<Outcome, varve::Error> {
 pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
     let words = |e: varve::Error| e.to_string();
     let (from, to) = (&args.backup, &args.dir);
-    // Both, before anything is written.
-    let made = verify(from.join(VARVE)).map_err(words)?;
+    // All is looked at before anything is written.
     let listed = Collection::verify(from.join(SERVER)).map_err(words)?;
     if !is_empty(to)? {
         return Err(format!("directory {}, which is not empty", to.display()));
@@ -403,10 +422,11 @@ pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
         ));
     }
     // From here on no server with Varve starts there, until all is there.
-    begin_restore(from.join(VARVE), to).map_err(words)?;
+    let own = from.join(VARVE);
+    let restoring = begin_restore(&own, to).map_err(words)?;
     listed.copy(from.join(SERVER), to).map_err(words)?;
     prepare(to)?;
-    restore_into(from.join(VARVE), to).map_err(words)?;
+    let made = restoring.finish().map_err(words)?;
     println!(
         "restored a server: {}, {} other files; its files belong to who has run this, and the server's account has to \
          own them",

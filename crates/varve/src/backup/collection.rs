@@ -4,10 +4,13 @@
 //! The list, `varve-collection.manifest`, is text as the manifest of a backup: `varve-collection 1`, then any
 //! number of notes, `note KEY VALUE`, and of files, and the checksum of all that.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::Directories;
-use super::manifest::{BackupFile, Lines, end_line, escaped, file_line, file_of, unescaped};
+use super::manifest::{
+    BackupFile, Lines, end_line, escaped, file_line, file_of, read_text, unescaped, write_text,
+};
 use super::restore::{check_sum, copy_back, sum};
 use crate::base::{DISK_THREADS, Error, Result, map_together};
 use crate::io::{Disk, OpenMode, RealDisk};
@@ -28,6 +31,10 @@ pub struct Collection {
 
 impl Collection {
     /// Lists all files below `dir`, makes them durable, and writes the list.
+    ///
+    /// # Errors
+    ///
+    /// `Io`: a file or a directory can't be read, or the list not be written.
     pub fn make(dir: impl AsRef<Path>, notes: Vec<(String, String)>) -> Result<Collection> {
         let (disk, dir) = (&RealDisk, dir.as_ref());
         let mut paths = Vec::new();
@@ -53,12 +60,7 @@ impl Collection {
             disk.sync_dir(&dir.join(directory))?;
         }
         let collection = Collection { notes, files };
-        let (path, unfinished) = (dir.join(COLLECTION), dir.join(format!("{COLLECTION}-new")));
-        let file = disk.open(&unfinished, OpenMode::CreatePrivate)?;
-        file.write_at(collection.encode().as_bytes(), 0)?;
-        file.sync()?;
-        disk.rename(&unfinished, &path)?;
-        disk.sync_dir(dir)?;
+        write_text(disk, dir, COLLECTION, &collection.encode())?;
         Ok(collection)
     }
 
@@ -76,7 +78,7 @@ impl Collection {
                 dir.display()
             )));
         }
-        let text = super::manifest::read_text(disk, &path)?;
+        let text = read_text(disk, &path)?;
         let damaged = |found: String| Error::CorruptFile {
             path: path.clone(),
             expected: "a list of files".into(),
@@ -91,7 +93,12 @@ impl Collection {
         Ok(collection)
     }
 
-    /// Copies the files to `target`, which has none of them.
+    /// Copies the files to `target`, which has none of them. One that has holes has them there, too: a
+    /// compressed file of InnoDB is one.
+    ///
+    /// # Errors
+    ///
+    /// `CorruptFile`: a file is not what it was. `Io`: one can't be read or written, or is there already.
     pub fn copy(&self, dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
         let (disk, dir, target) = (&RealDisk, dir.as_ref(), target.as_ref());
         let mut directories = Directories::default();
@@ -99,7 +106,11 @@ impl Collection {
             directories.make(disk, target, &file.path)?;
         }
         let copied = map_together(&self.files, DISK_THREADS, |file| {
-            copy_back(disk, dir, target, file)
+            let copy = copy_back(disk, dir, target, file)?;
+            if !has_holes(&dir.join(&file.path)) {
+                copy.fill_holes()?;
+            }
+            copy.sync()
         });
         copied.into_iter().collect::<Result<()>>()?;
         directories.sync(disk)
@@ -128,6 +139,12 @@ impl Collection {
         lines.finish()?;
         Ok(collection)
     }
+}
+
+fn has_holes(path: &Path) -> bool {
+    let found = std::fs::metadata(path);
+    // The system counts in blocks of 512 bytes, whatever those of the file system are.
+    found.is_ok_and(|found| found.blocks() * 512 < found.len())
 }
 
 #[cfg(all(test, not(loom)))]

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use crate::base::{Error, Result, SpaceId};
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{Ddl, FILE_EXTENSION, lost_mark_path, table_path};
-use crate::io::{DiskFile, OpenMode};
+use crate::io::DiskFile;
 use crate::recovery::is_refusal;
 use crate::space::{FileHeader, SpaceKind, Stage, awaited_mark_path};
 use crate::txn::{Isolation, Transaction};
+use crate::undo::replacing_path;
 
 /// A file that is looked for is given another name meanwhile at most so often.
 const TRIES: usize = 4;
@@ -47,7 +48,7 @@ impl Lister {
         let mut reader = Transaction::begin(ddl.core.clone(), Isolation::RepeatableRead);
         let mut paths = BTreeMap::new();
         for (space, name) in ddl.dictionary.tablespaces(&mut reader)? {
-            paths.insert(space, table_path(&name));
+            paths.insert(space, (table_path(&name), name));
         }
         let unreadable = ddl.dictionary.all(&mut reader, &Prefix::unreadable())?;
         let mut lost = Vec::new();
@@ -55,28 +56,30 @@ impl Lister {
             // What its definition does not say, its file does.
             let path = table_path(&found.name);
             match spaces.inspect(&path) {
-                Ok(header) => drop(paths.insert(header.intro.space, path)),
+                Ok(header) => drop(paths.insert(header.intro.space, (path, found.name))),
                 Err(e) if is_refusal(&e) => return Err(e),
                 Err(_) => lost.push(path),
             }
         }
         for space in spaces.all() {
             match space.kind() {
+                SpaceKind::System => {
+                    let (path, no_table) = (space.path(), String::new());
+                    paths.insert(space.id(), (path, no_table));
+                }
                 // A file may have another name than its table (DDL-4).
-                SpaceKind::System => drop(paths.insert(space.id(), space.path())),
                 SpaceKind::Table => {
                     let own = paths.get_mut(&space.id());
-                    own.into_iter().for_each(|path| *path = space.path());
+                    own.into_iter().for_each(|own| own.0 = space.path());
                 }
                 SpaceKind::Undo | SpaceKind::Temp => {}
             }
         }
-        let marks = self.marks(paths.values())?;
-        let listed = paths.into_iter().map(|(space, path)| {
-            let stem = path.strip_suffix(&format!(".{FILE_EXTENSION}"));
+        let marks = self.marks(paths.values().flat_map(|(path, name)| [path, name]))?;
+        let listed = paths.into_iter().map(|(space, (path, name))| {
             let awaited = awaited_mark_path(&path);
             let is_discarded = marks.contains(&awaited);
-            let mut own = vec![awaited, lost_mark_path(stem.unwrap_or(&path), space)];
+            let mut own = vec![awaited, lost_mark_path(&name, space)];
             own.retain(|mark| marks.contains(mark));
             let listed = Listed {
                 space,
@@ -162,25 +165,22 @@ impl Lister {
     }
 
     fn open_at(&self, full: &Path, space: SpaceId) -> Result<Option<Arc<dyn DiskFile>>> {
-        let spaces = &self.ddl.spaces;
-        let opened = || -> Result<Option<Arc<dyn DiskFile>>> {
-            let is_it = || {
-                let open = || spaces.disk().open(full, OpenMode::ReadOnly);
-                let header = FileHeader::read(&*self.with_means(open)?)?;
-                Ok(header.intro.space == space)
-            };
-            if !is_it()? {
+        let file = match self.ddl.spaces.files().open_for_pages(full) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 return Ok(None);
             }
-            let pages = spaces.files().open_for_pages(full)?;
-            // It may be another one by now.
-            let is_same = is_it()?;
-            Ok(is_same.then_some(pages))
+            opened => opened?,
         };
-        match opened() {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
-            done => done,
+        let intro = FileHeader::read(&*file)?.intro;
+        let bytes = file.len()?;
+        if bytes < u64::from(intro.page_size) {
+            return Err(Error::CorruptFile {
+                path: full.to_path_buf(),
+                expected: format!("pages of {} bytes", intro.page_size),
+                found: format!("{bytes} bytes in all"),
+            });
         }
+        Ok((intro.space == space).then_some(file))
     }
 }
 
@@ -188,7 +188,7 @@ impl Lister {
 fn place_of_undo(path: &str, space: SpaceId) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.split(['-', '.']).next().unwrap_or(name);
-    format!("{stem}-{space}.{FILE_EXTENSION}")
+    replacing_path(stem, space)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::list::{Listed, Lister};
-use super::manifest::{BackupFile, MANIFEST, Manifest};
-use super::pages::{CopiedSpace, Copying, Manner};
+use super::manifest::{BackupFile, MANIFEST, Manifest, unfinished};
+use super::pages::{Copied, Copying, Manner};
 use super::restore::sum;
 use super::{
     BackupOptions, BackupSummary, Directories, UNFINISHED, UNFINISHED_MARK, refuse_content,
@@ -32,8 +32,6 @@ const FIRST_PAGES: u32 = 2;
 /// A backup that is being made. If it does not come to its end, what was written goes.
 pub struct Backup {
     ddl: Arc<Ddl>,
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
     options: BackupOptions,
     begun: u64,
     from: Lsn,
@@ -97,7 +95,7 @@ impl Drop for Place {
         let disk = &*self.disk;
         let _ = remove_directory(disk, &self.dir.join(UNFINISHED));
         let _ = remove_directory(disk, &self.dir.join(REDO_DIR));
-        let names = [CONTROL_FILE, MANIFEST, &format!("{MANIFEST}-new")];
+        let names = [CONTROL_FILE, MANIFEST, &unfinished(MANIFEST)];
         let named = names.iter().map(|name| self.dir.join(name));
         for file in named.chain(self.files.drain(..)) {
             let _ = disk.remove(&file);
@@ -181,22 +179,16 @@ impl Backup {
             from,
             log,
             first_new,
-            copying: Copying::new(manner, lister, (disk.clone(), dir), list),
+            copying: Copying::new(manner, lister, (disk, dir), list),
             ddl,
-            disk,
-            dir: dir.to_path_buf(),
             options,
             place,
         })
     }
 
-    /// Step 3, with several threads. The caller's follows the log in between.
-    pub fn copy_all(&mut self) -> Result<()> {
-        self.copy_all_telling(&|_| ())
-    }
-
-    /// The same. The caller's thread tells now and then how many bytes were copied.
-    pub fn copy_all_telling(&mut self, tell: &dyn Fn(u64)) -> Result<()> {
+    /// Step 3, with several threads. The caller's follows the log in between, and tells how many bytes were
+    /// copied.
+    pub fn copy_all(&mut self, tell: &dyn Fn(u64)) -> Result<()> {
         let Backup {
             copying,
             log,
@@ -277,8 +269,7 @@ impl Backup {
     /// Copies tablespaces that were made meanwhile, and those that are to be copied anew, so that little is
     /// left for step 4.
     pub fn keep_up(&mut self) -> Result<()> {
-        let (copied, ..) = self.copying.copied();
-        self.forget_other_stages(&copied);
+        self.forget_other_stages();
         let (tables, _) = self.copying.lister().tables()?;
         self.copy_new(&tables)?;
         self.log.follow()
@@ -327,16 +318,15 @@ impl Backup {
             core.log.sync_to(core.log.next_lsn())?;
             let to = core.log.durable_lsn();
             let after = self.copying.lister().undo();
-            let (copied, ..) = self.copying.copied();
-            let spaces = core.undo.spaces().iter().map(|space| space.id());
-            let lacks = spaces.clone().find(|space| !copied.contains_key(space));
+            let mut spaces = core.undo.spaces().iter().map(|space| space.id());
+            let lacks = spaces.find(|space| !self.copying.has(*space));
             // BACKUP-2: one that is being made now is in neither, or in both.
             if lacks.is_none() && after.keys().eq(undo.keys()) {
-                if self.forget_other_stages(&copied) {
+                if self.forget_other_stages() {
                     return Ok(None);
                 }
                 // What no rollback segment is in any more may have lost its file.
-                undo.retain(|space, _| copied.contains_key(space));
+                undo.retain(|space, _| self.copying.has(*space));
                 tables.append(&mut undo);
                 let control = self.ddl.control.control();
                 return Ok(Some(End {
@@ -358,31 +348,25 @@ impl Backup {
 
     /// BACKUP-6: tablespaces whose stage of encryption has become another one are to be copied anew. Whether
     /// there are any.
-    fn forget_other_stages(&self, copied: &BTreeMap<SpaceId, CopiedSpace>) -> bool {
-        let mut any = false;
-        for (space, copied) in copied {
+    fn forget_other_stages(&self) -> bool {
+        let writes = |stage: Option<Stage>| stage.map(Stage::writes_encrypted);
+        self.copying.forget_if(|space, copied| {
             // One that was made meanwhile has all its pages in the redo.
-            let is_new = *space >= self.first_new;
-            let now = self.copying.lister().stage(*space);
-            let writes = |stage: Option<Stage>| stage.map(Stage::writes_encrypted);
+            let is_new = space >= self.first_new;
+            let now = self.copying.lister().stage(space);
             // A page 0 that is damaged says nothing.
             let says = copied.stage.is_some() && now.is_some();
-            if !is_new && says && writes(now) != writes(copied.stage) {
-                self.copying.forget(*space);
-                any = true;
-            }
-        }
-        any
+            !is_new && says && writes(now) != writes(copied.stage)
+        })
     }
 
     /// Copies what was not copied of these tablespaces: those that were made meanwhile, and that others were
     /// in the way of. Those that are not there are left out.
     fn copy_new(&self, list: &BTreeMap<SpaceId, Listed>) -> Result<()> {
-        let (copied, ..) = self.copying.copied();
         let log = &self.ddl.core.log;
         for listed in list.values() {
             let is_new = listed.space >= self.first_new;
-            if copied.contains_key(&listed.space)
+            if self.copying.has(listed.space)
                 || is_new && log.is_sabotaged(Sabotage::BackupWithoutNewTables)
             {
                 continue;
@@ -404,7 +388,11 @@ impl Backup {
             to,
             control,
         } = end;
-        let (mut copied, mut damaged, newest) = self.copying.copied();
+        let Copied {
+            mut spaces,
+            mut damaged,
+            newest,
+        } = self.copying.take();
         if newest > to {
             return Err(Error::CorruptFile {
                 path: self.ddl.spaces.dir().to_path_buf(),
@@ -417,14 +405,15 @@ impl Backup {
         for listed in list.into_values() {
             for mark in &listed.marks {
                 let path = self.place.of(mark)?;
-                self.disk.open(&path, OpenMode::CreatePrivate)?.sync()?;
+                let file = self.place.disk.open(&path, OpenMode::CreatePrivate)?;
+                file.sync()?;
                 files.push(BackupFile {
                     path: mark.clone(),
                     bytes: 0,
                     crc: 0,
                 });
             }
-            let Some(copied) = copied.remove(&listed.space) else {
+            let Some(copied) = spaces.remove(&listed.space) else {
                 if !listed.is_discarded {
                     lost.push(listed.place);
                 }
@@ -432,7 +421,7 @@ impl Backup {
             };
             let place = self.place.of(&listed.place)?;
             let from = self.copying.unfinished_path(listed.space);
-            self.disk.rename(&from, &place)?;
+            self.place.disk.rename(&from, &place)?;
             files.push(BackupFile {
                 path: listed.place,
                 bytes: copied.bytes,
@@ -478,14 +467,10 @@ impl Backup {
             files_match: false,
             ..control
         };
+        let (disk, dir) = (&*self.place.disk, &*self.place.dir);
         let mode = OpenMode::CreatePrivate;
-        drop(ControlFile::create_as(
-            &*self.disk,
-            &self.dir,
-            control,
-            mode,
-        )?);
-        files.push(sum(&*self.disk, &self.dir, CONTROL_FILE)?);
+        drop(ControlFile::create_as(disk, dir, control, mode)?);
+        files.push(sum(disk, dir, CONTROL_FILE)?);
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         let manifest = Manifest {
             uuid: control.uuid,
@@ -499,15 +484,8 @@ impl Backup {
             files,
         };
         self.copying.check_interrupt()?;
-        manifest.write(&*self.disk, &self.dir)?;
-        Ok(BackupSummary {
-            from: manifest.from,
-            to,
-            files: manifest.files.len(),
-            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
-            damaged: manifest.damaged,
-            lost: manifest.lost,
-        })
+        manifest.write(disk, dir)?;
+        Ok(manifest.into_summary())
     }
 }
 

@@ -24,8 +24,9 @@ use std::fmt::Write;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
+use super::BackupSummary;
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
-use crate::io::{Disk, OpenMode};
+use crate::io::{Disk, OpenMode, replace_file};
 
 /// The manifest's name in the backup.
 pub const MANIFEST: &str = "varve-backup.manifest";
@@ -148,13 +149,30 @@ impl Manifest {
 
     /// Makes the backup in `dir` one: all of it is durable.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<()> {
-        let (path, unfinished) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}-new")));
-        let file = disk.open(&unfinished, OpenMode::CreatePrivate)?;
-        file.write_at(self.encode().as_bytes(), 0)?;
-        file.sync()?;
-        disk.rename(&unfinished, &path)?;
-        disk.sync_dir(dir)
+        write_text(disk, dir, MANIFEST, &self.encode())
     }
+
+    pub fn into_summary(self) -> BackupSummary {
+        BackupSummary {
+            from: self.from,
+            to: self.to,
+            files: self.files.len(),
+            bytes: self.files.iter().map(|file| file.bytes).sum(),
+            damaged: self.damaged,
+            lost: self.lost,
+        }
+    }
+}
+
+/// What a list is called until it is whole.
+pub(super) fn unfinished(name: &str) -> String {
+    format!("{name}-new")
+}
+
+/// Has the file of this name say that: all of it, or it is not there.
+pub(super) fn write_text(disk: &dyn Disk, dir: &Path, name: &str, text: &str) -> Result<()> {
+    let names = (&*dir.join(unfinished(name)), &*dir.join(name));
+    replace_file(disk, names, OpenMode::CreatePrivate, text.as_bytes())
 }
 
 /// Reads a file of text.

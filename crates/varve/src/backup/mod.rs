@@ -33,11 +33,11 @@
 //!   frame of redo was (LCOPY-1).
 //! - **BACKUP-4** Nobody waits for a backup: not for redo capacity (KEEP-2), nor for pages, which no latch
 //!   keeps. DDL waits for step 4.
+//! - **BACKUP-5** What is not complete, or was changed, is not taken for a backup: there is no manifest
+//!   before all is durable, and it has the checksums of all files and its own.
 //! - **BACKUP-6** Pages of a tablespace are written encrypted, or in clear, as its copied page 0 says, up to
 //!   the backup's end (SP-18): who makes a database of it writes pages as that page says until redo has
 //!   changed it. One of which others came to be written otherwise is copied anew, before step 4.
-//! - **BACKUP-5** What is not complete, or was changed, is not taken for a backup: there is no manifest
-//!   before all is durable, and it has the checksums of all files and its own.
 //!
 //! Files of tables in other directories are in the backup at their links' places, and so in the database that
 //! is made of it: it can be restored beside the one that it was made of. The same with undo tablespaces. What
@@ -56,7 +56,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::base::{Error, Lsn, PageId, Result};
-use crate::io::Disk;
+use crate::io::{DIRECT_BLOCK, Disk, DiskFile};
+use crate::page;
 
 pub use collection::{COLLECTION, Collection};
 #[cfg(feature = "internals")]
@@ -65,7 +66,7 @@ pub use making::Backup;
 pub(crate) use making::Backup;
 pub use manifest::{BackupFile, MANIFEST};
 pub(crate) use restore::refuse_as_database;
-pub use restore::{begin_restore, restore, restore_into, verify};
+pub use restore::{Restoring, begin_restore, restore, verify};
 #[cfg(feature = "internals")]
 pub use restore::{restore_on, verify_on};
 
@@ -134,6 +135,7 @@ pub struct BackupSummary {
     /// The copied redo: all that had committed before it ends is in the backup.
     pub from: Lsn,
     pub to: Lsn,
+    /// How many it has, the manifest aside, and their lengths together, holes included.
     pub files: usize,
     pub bytes: u64,
     /// Pages that were damaged, if these were to be kept.
@@ -163,6 +165,24 @@ impl Directories {
     fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.made.iter().try_for_each(|made| disk.sync_dir(made))
     }
+}
+
+/// Writes `bytes` at `offset`, a multiple of the block, but for blocks of zeros: where the file is new these
+/// become holes.
+fn write_sparse(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> Result<()> {
+    let mut run = 0..0;
+    for block in bytes.chunks(DIRECT_BLOCK).chain([&[][..]]) {
+        if !page::is_zero(block) {
+            run.end += block.len();
+            continue;
+        }
+        if !run.is_empty() {
+            file.write_at(&bytes[run.clone()], offset + run.start as u64)?;
+        }
+        let next = run.end + block.len();
+        run = next..next;
+    }
+    Ok(())
 }
 
 /// `Invalid` if something is in the directory.

@@ -2,12 +2,12 @@
 //!
 //! Pages are read from the file, past the buffer pool, many at a time. One that is being written at the
 //! moment may be torn: it is read again until its checksum is right, or for so long that it must be damaged.
-//! What is copied is the page as it is stored, compressed or encrypted or not. Places of pages that were
-//! never used, and what is behind a compressed page in its place, become holes.
+//! What is copied is the page as it is stored, compressed or encrypted or not; behind a compressed page its
+//! place has zeros. Blocks of zeros become holes.
 //!
 //! A piece of a file is copied by one thread, others by others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::UNFINISHED;
 use super::list::{Listed, Lister};
-use super::restore::write_run;
+use super::{UNFINISHED, write_sparse};
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use crate::io::{AlignedBuf, Disk, DiskFile, OpenMode, read_aligned};
 use crate::page;
@@ -50,12 +49,20 @@ pub(super) struct Manner {
 }
 
 /// A tablespace that was copied.
-#[derive(Clone, Debug)]
 pub(super) struct CopiedSpace {
     pub bytes: u64,
     pub crc: u32,
     /// How far its encryption was, by its page 0.
     pub stage: Option<Stage>,
+}
+
+/// What was copied.
+pub(super) struct Copied {
+    pub spaces: BTreeMap<SpaceId, CopiedSpace>,
+    /// In order.
+    pub damaged: Vec<PageId>,
+    /// The LSN of the newest page.
+    pub newest: Lsn,
 }
 
 /// What the threads that copy share.
@@ -146,15 +153,24 @@ impl Copying {
         self.dir.join(UNFINISHED).join(format!("{space}.copy"))
     }
 
-    /// All that was copied, with the pages that were damaged, and the LSN of the newest page.
-    pub fn copied(&self) -> (BTreeMap<SpaceId, CopiedSpace>, Vec<PageId>, Lsn) {
-        let state = self.state.lock();
-        let mut damaged = state.damaged.clone();
-        damaged.sort_unstable();
-        (state.copied.clone(), damaged, state.newest)
+    /// Whether it was copied.
+    pub fn has(&self, space: SpaceId) -> bool {
+        self.state.lock().copied.contains_key(&space)
     }
 
-    /// How many were copied.
+    /// All that was copied.
+    pub fn take(&self) -> Copied {
+        let state = std::mem::take(&mut *self.state.lock());
+        let mut damaged = state.damaged;
+        damaged.sort_unstable();
+        Copied {
+            spaces: state.copied,
+            damaged,
+            newest: state.newest,
+        }
+    }
+
+    /// So many were copied.
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
@@ -176,17 +192,21 @@ impl Copying {
         Ok(true)
     }
 
-    /// It is copied anew when it is needed.
-    pub fn forget(&self, space: SpaceId) {
+    /// Forgets those of which that is so: they are copied anew when they are needed. Whether there were any.
+    pub fn forget_if(&self, is_other: impl Fn(SpaceId, &CopiedSpace) -> bool) -> bool {
         let mut state = self.state.lock();
-        state.copied.remove(&space);
-        state.damaged.retain(|page| page.space != space);
+        let other = state.copied.iter();
+        let other = other.filter(|(space, copied)| is_other(**space, copied));
+        let other: BTreeSet<SpaceId> = other.map(|(space, _)| *space).collect();
+        state.copied.retain(|space, _| !other.contains(space));
+        state.damaged.retain(|page| !other.contains(&page.space));
+        !other.is_empty()
     }
 
-    /// Copies one tablespace, of which the first `most_pages` are enough. False: it is not there.
-    pub fn copy_now(&self, listed: &Listed, most_pages: u32) -> Result<bool> {
+    /// Copies one tablespace, of which the first `most_pages` are enough, if it is there.
+    pub fn copy_now(&self, listed: &Listed, most_pages: u32) -> Result<()> {
         let Some(file) = self.open(listed, most_pages)? else {
-            return Ok(false);
+            return Ok(());
         };
         let file = Arc::new(file);
         let per_piece = self.manner.piece_pages;
@@ -197,7 +217,7 @@ impl Copying {
             self.check_interrupt()?;
             self.copy_piece(&Piece { file, first, pages }, &mut buf)?;
         }
-        Ok(self.state.lock().copied.contains_key(&listed.space))
+        Ok(())
     }
 
     fn next_piece(&self) -> Result<Option<Piece>> {
@@ -273,11 +293,7 @@ impl Copying {
                 let stored = page::place_bytes(page);
                 page[stored..].fill(0);
             }
-            let is_damaged = |n| {
-                let no = PageNo(piece.first + n as u32);
-                damaged.contains(&PageId::new(file.space, no))
-            };
-            write_without_holes(&*file.target, bytes, page_size, offset, &is_damaged)?;
+            write_sparse(&*file.target, bytes, offset)?;
         }
         let crc = crc32c::crc32c(bytes);
         let is_last = {
@@ -380,31 +396,4 @@ impl Copying {
 /// The file is being removed: it has less pages than it had.
 fn is_cut(e: &Error) -> bool {
     matches!(e, Error::Io { source, .. } if source.kind() == ErrorKind::UnexpectedEof)
-}
-
-/// Writes pages whose stored bytes are followed by zeros, as far as they are none; of those that are damaged
-/// all.
-fn write_without_holes(
-    file: &dyn DiskFile,
-    bytes: &[u8],
-    page_size: usize,
-    offset: u64,
-    is_damaged: &dyn Fn(usize) -> bool,
-) -> Result<()> {
-    let mut run = 0..0;
-    for (n, page) in bytes.chunks_exact(page_size).enumerate() {
-        let stored = match page {
-            _ if is_damaged(n) => page_size,
-            _ if page::is_zero(page) => 0,
-            _ => page::place_bytes(page),
-        };
-        let place = n * page_size..n * page_size + stored;
-        if run.end == place.start {
-            run.end = place.end;
-            continue;
-        }
-        write_run(file, bytes, run, offset)?;
-        run = place;
-    }
-    write_run(file, bytes, run, offset)
 }

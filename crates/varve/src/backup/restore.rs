@@ -10,14 +10,15 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::manifest::{BackupFile, MANIFEST, Manifest};
-use super::{BackupSummary, Directories, refuse_content};
+use super::{BackupSummary, Directories, refuse_content, write_sparse};
 use crate::base::{DISK_THREADS, Error, PageId, PageNo, Result, map_together};
 use crate::ddl::FILE_EXTENSION;
 use crate::io::{Disk, DiskFile, OpenMode, RealDisk, create_directory};
 use crate::page;
-use crate::redo::{CONTROL_FILE, REDO_DIR, control_copies, verify_copied_log};
+use crate::redo::{CONTROL_FILE, control_copies, verify_copied_log};
 use crate::space::FileHeader;
 
 /// So much is read and written at a time: whole pages of any size.
@@ -42,71 +43,86 @@ pub fn restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     restore_on(&RealDisk, dir.as_ref(), target.as_ref())
 }
 
-/// Has a directory, which is empty or is made, refused as a database until [`restore_into`] was there,
-/// whatever else comes there before.
-pub fn begin_restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
-    let (disk, target) = (&RealDisk, target.as_ref());
-    let manifest = Manifest::read(disk, dir.as_ref())?;
-    create_directory(disk, target)?;
-    refuse_content(disk, target)?;
-    manifest.write(disk, target)
+/// Has a directory, which is empty or is made, refused as a database until [`Restoring::finish`] was there,
+/// whatever else comes there before. The backup is verified.
+///
+/// # Errors
+///
+/// Those of [`restore`].
+pub fn begin_restore<'a>(dir: &'a Path, target: &'a Path) -> Result<Restoring<'a>> {
+    Restoring::begin(&RealDisk, dir, target)
 }
 
-/// The same in a directory that has other files, and none of these: a server's data directory.
-pub fn restore_into(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<BackupSummary> {
-    let (disk, dir, target) = (&RealDisk, dir.as_ref(), target.as_ref());
-    let manifest = Manifest::read(disk, dir)?;
-    verify_all(disk, dir, &manifest)?;
-    for file in &manifest.files {
-        if disk.exists(&target.join(&file.path))? {
-            let what = target.join(&file.path).display().to_string();
-            return Err(Error::AlreadyExists { what });
-        }
+/// A database that is being made of a backup. Without `finish` its directory stays refused.
+#[must_use]
+pub struct Restoring<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    target: &'a Path,
+    manifest: Manifest,
+}
+
+impl<'a> Restoring<'a> {
+    fn begin(disk: &'a dyn Disk, dir: &'a Path, target: &'a Path) -> Result<Restoring<'a>> {
+        let manifest = read_verified(disk, dir)?;
+        create_directory(disk, target)?;
+        refuse_content(disk, target)?;
+        manifest.write(disk, target)?;
+        Ok(Restoring {
+            disk,
+            dir,
+            target,
+            manifest,
+        })
     }
-    restore_verified(disk, dir, target, manifest)
+
+    /// Copies the files. None of them is there.
+    ///
+    /// # Errors
+    ///
+    /// `CorruptFile`: a file has changed since it was verified. `Io`: one can't be read or written.
+    pub fn finish(self) -> Result<BackupSummary> {
+        let Restoring {
+            disk,
+            dir,
+            target,
+            manifest,
+        } = self;
+        let mut directories = Directories::default();
+        for file in &manifest.files {
+            directories.make(disk, target, &file.path)?;
+        }
+        let is_control = |file: &&BackupFile| file.path == CONTROL_FILE;
+        let (control, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(is_control);
+        // The control file last.
+        for files in [others, control] {
+            let copied = map_together(&files, DISK_THREADS, |file| {
+                let copy = copy_back(disk, dir, target, file)?;
+                // The holes of a compressed tablespace belong to it. Others are as they were made: later
+                // writes do not fail for space.
+                if !FileHeader::read(&*copy).is_ok_and(|header| header.compression.is_some()) {
+                    copy.fill_holes()?;
+                }
+                copy.sync()
+            });
+            copied.into_iter().collect::<Result<()>>()?;
+        }
+        directories.sync(disk)?;
+        disk.sync_dir(target)?;
+        disk.remove(&target.join(MANIFEST))?;
+        disk.sync_dir(target)?;
+        Ok(manifest.into_summary())
+    }
 }
 
 /// [`verify`] on another implementation of the disk.
 pub fn verify_on(disk: &dyn Disk, dir: &Path) -> Result<BackupSummary> {
-    let manifest = Manifest::read(disk, dir)?;
-    verify_all(disk, dir, &manifest)?;
-    Ok(summary(manifest))
+    Ok(read_verified(disk, dir)?.into_summary())
 }
 
 /// [`restore`] on another implementation of the disk.
 pub fn restore_on(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<BackupSummary> {
-    let manifest = Manifest::read(disk, dir)?;
-    verify_all(disk, dir, &manifest)?;
-    create_directory(disk, target)?;
-    refuse_content(disk, target)?;
-    restore_verified(disk, dir, target, manifest)
-}
-
-fn restore_verified(
-    disk: &dyn Disk,
-    dir: &Path,
-    target: &Path,
-    manifest: Manifest,
-) -> Result<BackupSummary> {
-    manifest.write(disk, target)?;
-    let mut directories = Directories::default();
-    for file in &manifest.files {
-        directories.make(disk, target, &file.path)?;
-    }
-    let is_control = |file: &&BackupFile| file.path == CONTROL_FILE;
-    let (control, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(is_control);
-    // The control file last.
-    for files in [others, control] {
-        let copied = map_together(&files, DISK_THREADS, |file| {
-            copy_back(disk, dir, target, file)
-        });
-        copied.into_iter().collect::<Result<()>>()?;
-    }
-    directories.sync(disk)?;
-    disk.sync_dir(target)?;
-    disk.remove(&target.join(MANIFEST))?;
-    disk.sync_dir(target)?;
-    Ok(summary(manifest))
+    Restoring::begin(disk, dir, target)?.finish()
 }
 
 /// Refuses a backup, or what an interrupted restore has left, as a database.
@@ -121,18 +137,9 @@ pub(crate) fn refuse_as_database(disk: &dyn Disk, dir: &Path) -> Result<()> {
     }
 }
 
-fn summary(manifest: Manifest) -> BackupSummary {
-    BackupSummary {
-        from: manifest.from,
-        to: manifest.to,
-        files: manifest.files.len(),
-        bytes: manifest.files.iter().map(|file| file.bytes).sum(),
-        damaged: manifest.damaged,
-        lost: manifest.lost,
-    }
-}
-
-fn verify_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
+/// The manifest of a backup that is as it was made.
+fn read_verified(disk: &dyn Disk, dir: &Path) -> Result<Manifest> {
+    let manifest = Manifest::read(disk, dir)?;
     let damaged: BTreeSet<PageId> = manifest.damaged.iter().copied().collect();
     let verified = map_together(&manifest.files, DISK_THREADS, |file| {
         let found = check_file(disk, dir, file, manifest.page_size as usize, &damaged)?;
@@ -147,7 +154,7 @@ fn verify_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
         control.is_some_and(|c| c.uuid == manifest.uuid && c.checkpoint == from)
     });
     match says_so {
-        true => Ok(()),
+        true => Ok(manifest),
         false => Err(Error::CorruptFile {
             path: dir.join(CONTROL_FILE),
             expected: format!("a checkpoint at LSN {from}, as {MANIFEST} says"),
@@ -233,58 +240,18 @@ pub(super) fn check_sum(path: &Path, expected: &BackupFile, found: &BackupFile) 
     }
 }
 
-/// Copies a file to the same place in `target`.
+/// Copies a file to the same place in `target`, with holes for its zeros; the caller syncs it.
 pub(super) fn copy_back(
     disk: &dyn Disk,
     dir: &Path,
     target: &Path,
     file: &BackupFile,
-) -> Result<()> {
+) -> Result<Arc<dyn DiskFile>> {
     let to = disk.open(&target.join(&file.path), OpenMode::CreatePrivate)?;
-    let block = crate::io::DIRECT_BLOCK;
     let found = read_all(disk, dir, &file.path, &mut |bytes, offset| {
-        let mut run = 0..0;
-        for (n, some) in bytes.chunks(block).enumerate() {
-            let place = n * block..n * block + some.len();
-            if some.iter().all(|byte| *byte == 0) {
-                continue;
-            }
-            if run.end != place.start {
-                write_run(&*to, bytes, run, offset)?;
-                run = place.start..place.start;
-            }
-            run.end = place.end;
-        }
-        write_run(&*to, bytes, run, offset)
+        write_sparse(&*to, bytes, offset)
     })?;
     check_sum(&dir.join(&file.path), file, &found)?;
     to.set_len(file.bytes)?;
-    if !is_compressed(disk, dir, file) {
-        // As it was made: later writes do not fail for space.
-        to.fill_holes()?;
-    }
-    to.sync()
-}
-
-/// Holes belong to the file.
-fn is_compressed(disk: &dyn Disk, dir: &Path, file: &BackupFile) -> bool {
-    let is_of_log = file.path.starts_with(&format!("{REDO_DIR}/"));
-    let header = || {
-        let file = disk.open(&dir.join(&file.path), OpenMode::ReadOnly)?;
-        FileHeader::read(&*file)
-    };
-    !is_of_log && header().is_ok_and(|header| header.compression.is_some())
-}
-
-/// Writes a part of `bytes`, which stand at `offset`.
-pub(super) fn write_run(
-    file: &dyn DiskFile,
-    bytes: &[u8],
-    run: std::ops::Range<usize>,
-    offset: u64,
-) -> Result<()> {
-    match run.is_empty() {
-        true => Ok(()),
-        false => file.write_at(&bytes[run.clone()], offset + run.start as u64),
-    }
+    Ok(to)
 }

@@ -46,15 +46,19 @@ pub struct RunningBackup {
 }
 
 struct Shared {
-    state: Mutex<BackupState>,
+    progress: Mutex<Progress>,
     changed: Condvar,
-    /// Somebody waits for its end. Set under the mutex.
-    ends: AtomicBool,
+}
+
+struct Progress {
+    state: BackupState,
+    /// It is to end.
+    ends: bool,
 }
 
 impl Shared {
     fn enter(&self, state: BackupState) {
-        *self.state.lock() = state;
+        self.progress.lock().state = state;
         self.changed.notify_all();
     }
 }
@@ -70,7 +74,7 @@ impl Database {
     /// [`BackupOptions::max_redo_bytes`]. `Interrupted`. Nothing of the backup is left then.
     pub fn backup(&self, dir: impl AsRef<Path>, options: BackupOptions) -> Result<BackupSummary> {
         let mut backup = self.begin_backup(dir.as_ref(), options)?;
-        backup.copy_all()?;
+        backup.copy_all(&|_| ())?;
         backup.finish()
     }
 
@@ -88,9 +92,11 @@ impl Database {
         let (dir, ddl) = (dir.into(), &self.inner.ddl);
         Backup::check(ddl, &**ddl.spaces.disk(), &dir, &options)?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(BackupState::Copying(0)),
+            progress: Mutex::new(Progress {
+                state: BackupState::Copying(0),
+                ends: false,
+            }),
             changed: Condvar::new(),
-            ends: AtomicBool::new(false),
         });
         let interrupt = options.interrupt.clone().unwrap_or_default();
         let options = BackupOptions {
@@ -141,12 +147,12 @@ fn run(
 ) -> Result<BackupSummary> {
     let most_bytes = options.max_redo_bytes;
     let mut backup = db.begin_backup(dir, options)?;
-    backup.copy_all_telling(&|bytes| shared.enter(BackupState::Copying(bytes)))?;
+    backup.copy_all(&|bytes| shared.enter(BackupState::Copying(bytes)))?;
     backup.keep_up()?;
     let from = backup.copied_to();
     shared.enter(BackupState::Following);
     let mut kept_up = Instant::now();
-    while !shared.ends.load(Relaxed) {
+    while !shared.progress.lock().ends {
         db.inner.core.check_usable()?;
         backup.follow()?;
         if kept_up.elapsed() >= KEPT_UP_EVERY {
@@ -161,9 +167,9 @@ fn run(
                 limit: most_bytes as usize,
             });
         }
-        let mut state = shared.state.lock();
-        if !shared.ends.load(Relaxed) {
-            shared.changed.wait_for(&mut state, PAUSE);
+        let mut progress = shared.progress.lock();
+        if !progress.ends {
+            shared.changed.wait_for(&mut progress, PAUSE);
         }
     }
     let end = backup.end()?;
@@ -173,7 +179,7 @@ fn run(
 
 impl RunningBackup {
     pub fn state(&self) -> BackupState {
-        self.shared.state.lock().clone()
+        self.shared.progress.lock().state.clone()
     }
 
     /// The backup is of this moment: it has all that has committed before the call, and what commits later
@@ -183,9 +189,9 @@ impl RunningBackup {
     ///
     /// `Invalid`: pages are still being copied, or it has ended before. Otherwise why it has failed.
     pub fn end(&self) -> Result<()> {
-        let mut state = self.shared.state.lock();
-        match &*state {
-            BackupState::Following if !self.shared.ends.load(Relaxed) => {}
+        let mut progress = self.shared.progress.lock();
+        match &progress.state {
+            BackupState::Following if !progress.ends => {}
             BackupState::Failed(e) => return Err(e.clone()),
             BackupState::Copying(_) => {
                 return Err(Error::invalid(
@@ -194,15 +200,15 @@ impl RunningBackup {
             }
             _ => return Err(Error::invalid("the end of a backup that has ended")),
         }
-        self.shared.ends.store(true, Relaxed);
+        progress.ends = true;
         self.shared.changed.notify_all();
         loop {
-            match &*state {
+            match &progress.state {
                 BackupState::Ending | BackupState::Complete(_) => return Ok(()),
                 BackupState::Failed(e) => return Err(e.clone()),
                 BackupState::Copying(_) | BackupState::Following => {}
             }
-            self.shared.changed.wait(&mut state);
+            self.shared.changed.wait(&mut progress);
         }
     }
 }
@@ -210,7 +216,7 @@ impl RunningBackup {
 impl Drop for RunningBackup {
     fn drop(&mut self) {
         self.interrupt.store(true, Relaxed);
-        self.shared.ends.store(true, Relaxed);
+        self.shared.progress.lock().ends = true;
         self.shared.changed.notify_all();
         self.thread.take().map(JoinHandle::join);
     }

@@ -94,14 +94,14 @@ fn take_directory(
         true => Arc::new(Overlay::locking(disk)),
         false => disk,
     };
+    if purpose == OpenPurpose::Use && !options.is_read_only() {
+        refuse_as_database(&*disk, dir)?;
+    }
     let may_create = options.create_if_missing && !options.is_read_only();
     if may_create && !disk.exists(&dir.join(CONTROL_FILE))? {
         create_directory(&*disk, dir)?;
     }
     let dir_lock = disk.lock_dir(dir)?;
-    if purpose == OpenPurpose::Use && !options.is_read_only() {
-        refuse_as_database(&*disk, dir)?;
-    }
     let is_new = !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))?;
     if is_new && !may_create {
         return Err(Error::not_found(format!("a database in {}", dir.display())));

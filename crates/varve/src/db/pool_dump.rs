@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId};
-use crate::io::{Disk, OpenMode};
+use crate::io::{Disk, OpenMode, replace_file};
 
 const TITLE: &str = "VARVE BUFFER POOL ";
 const VERSION: u32 = 1;
@@ -62,15 +62,8 @@ pub fn write(disk: &dyn Disk, path: &Path, uuid: &[u8; 16], pages: &[PageId]) ->
     writeln!(text, "END {} {crc:08x}", pages.len()).expect("a string takes everything");
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{UNFINISHED}"));
-    let new = Path::new(&name);
-    if disk.exists(new)? {
-        disk.remove(new)?;
-    }
-    let file = disk.open(new, OpenMode::CreateNew)?;
-    file.write_at(text.as_bytes(), 0)?;
-    file.sync()?;
-    disk.rename(new, path)?;
-    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
+    let names = (Path::new(&name), path);
+    replace_file(disk, names, OpenMode::CreateNew, text.as_bytes())
 }
 
 fn title(uuid: &[u8; 16]) -> String {

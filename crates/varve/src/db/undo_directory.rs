@@ -14,7 +14,7 @@ use std::path::{Component, Path};
 
 use crate::base::{Error, Result};
 use crate::ddl::FILE_EXTENSION;
-use crate::io::{DirLock, Disk, OpenMode, create_directory};
+use crate::io::{DirLock, Disk, OpenMode, create_directory, replace_file};
 use crate::space::UNFINISHED_EXTENSION;
 use crate::undo::UNDO_FILES;
 
@@ -74,14 +74,10 @@ pub fn record(disk: &dyn Disk, dir: &Path, prefix: &str) -> Result<()> {
     let path = dir.join(LOCATION_FILE);
     if !prefix.is_empty() {
         let new = path.with_extension(UNFINISHED_EXTENSION);
-        if disk.exists(&new)? {
-            disk.remove(&new)?;
-        }
-        let file = disk.open(&new, OpenMode::CreateNew)?;
-        file.write_at(format!("{prefix}\n").as_bytes(), 0)?;
-        file.sync()?;
-        disk.rename(&new, &path)?;
-    } else if disk.exists(&path)? {
+        let text = format!("{prefix}\n");
+        return replace_file(disk, (&new, &path), OpenMode::CreateNew, text.as_bytes());
+    }
+    if disk.exists(&path)? {
         disk.remove(&path)?;
     }
     disk.sync_dir(dir)

@@ -1,8 +1,8 @@
-//! Directories that are there for good.
+//! Directories that are there for good, and files that are there whole.
 
 use std::path::Path;
 
-use super::Disk;
+use super::{Disk, OpenMode};
 use crate::base::Result;
 
 /// Creates a directory and its missing parents, and makes their names durable: what is committed in a
@@ -27,4 +27,22 @@ pub fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has the file at `path` hold these bytes, durably: at any moment all of them, or what it held before.
+/// `mode` is that of a new file, which is called `new` until it is whole.
+pub fn replace_file(
+    disk: &dyn Disk,
+    (new, path): (&Path, &Path),
+    mode: OpenMode,
+    bytes: &[u8],
+) -> Result<()> {
+    if disk.exists(new)? {
+        disk.remove(new)?;
+    }
+    let file = disk.open(new, mode)?;
+    file.write_at(bytes, 0)?;
+    file.sync()?;
+    disk.rename(new, path)?;
+    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
 }

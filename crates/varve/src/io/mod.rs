@@ -50,7 +50,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
-pub use directory::create_directory;
+pub use directory::{create_directory, replace_file};
 pub use mapped::{MappedBlock, MappedBlocks};
 pub use nameless::create_nameless;
 pub use overlay::Overlay;

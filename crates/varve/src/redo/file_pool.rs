@@ -315,9 +315,7 @@ impl FilePool {
     /// Of the stream in files that are there for nobody but those who copy them (KEEP-2).
     pub fn kept_bytes(&self) -> u64 {
         let below = |f: &&InUse| f.end <= self.checkpoint;
-        // There is none yet when the log is made.
-        let full = (self.in_use.len()).saturating_sub(1 + usize::from(self.prepared.is_some()));
-        let kept = self.in_use.range(..full).take_while(below);
+        let kept = self.written_before().take_while(below);
         kept.map(|f| payload(f.header.file_bytes)).sum()
     }
 
@@ -358,9 +356,10 @@ impl FilePool {
         self.current().header
     }
 
-    /// How many files in use there are before the current one.
+    /// How many files in use there are before the current one, which is not there yet when the log is made.
     fn before_current(&self) -> usize {
-        self.in_use.len() - 1 - usize::from(self.prepared.is_some())
+        let behind = 1 + usize::from(self.prepared.is_some());
+        self.in_use.len().saturating_sub(behind)
     }
 
     /// The files that nothing is written to any more, oldest first.

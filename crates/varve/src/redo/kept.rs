@@ -6,25 +6,24 @@
 //!   places if the disk has no room for these, and a place that is more than the owner's limit behind the
 //!   checkpoint. The owner is told when it asks next.
 //!
-//! The place, and that it was given up, are read and written under the pool's mutex, but for the place's
-//! steps forward: a file that is kept for a moment too long does no harm. So Relaxed is enough for that.
+//! The pool reads the place, and gives it up, under its mutex. The owner's steps forward are without: a file
+//! that is kept for a moment too long does no harm. So Relaxed is enough for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use super::RedoLog;
 use crate::base::{Error, Lsn, Result};
 
 /// What the pool knows of one.
 pub(super) struct Place {
+    /// `NOWHERE`: nothing is needed any more.
     from: AtomicU64,
     most_bytes: u64,
-    /// How far it was behind, when it was given up.
-    given_up_at: AtomicU64,
-    /// For want of room.
-    is_in_the_way: AtomicBool,
-    has_ended: AtomicBool,
+    given_up: OnceLock<Error>,
 }
+
+const NOWHERE: Lsn = Lsn(u64::MAX);
 
 impl Place {
     pub fn from(&self) -> Lsn {
@@ -33,18 +32,27 @@ impl Place {
 
     /// Whether files are kept for it while the checkpoint is there (KEEP-2).
     pub fn is_kept(&self, checkpoint: Lsn) -> bool {
-        let behind = checkpoint.0.saturating_sub(self.from().0);
+        let from = self.from();
+        let behind = checkpoint.0.saturating_sub(from.0);
         if behind > self.most_bytes {
-            self.given_up_at.store(behind, Relaxed);
+            self.give_up(Error::TooLarge {
+                what: "the redo that a backup has not copied yet".into(),
+                size: behind as usize,
+                limit: self.most_bytes as usize,
+            });
         }
-        behind <= self.most_bytes
-            && !self.has_ended.load(Relaxed)
-            && !self.is_in_the_way.load(Relaxed)
+        from != NOWHERE && self.given_up.get().is_none()
     }
 
     /// The disk has no room for other files than those that it keeps.
     pub fn give_way(&self) {
-        self.is_in_the_way.store(true, Relaxed);
+        let what = "redo that a backup has not copied yet: the log needs the room".into();
+        self.give_up(Error::NoSpace { what });
+    }
+
+    fn give_up(&self, why: Error) {
+        // The first reason stays.
+        let _ = self.given_up.set(why);
     }
 }
 
@@ -64,9 +72,7 @@ impl RedoLog {
         let place = Arc::new(Place {
             from: AtomicU64::new(from.0),
             most_bytes,
-            given_up_at: AtomicU64::new(0),
-            is_in_the_way: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
+            given_up: OnceLock::new(),
         });
         files.keep(place.clone());
         let log = self.clone();
@@ -84,29 +90,25 @@ impl KeptRedo {
         self.place.from.fetch_max(to.0, Relaxed);
     }
 
+    /// Nothing is needed any more: what was kept is released.
+    pub fn end(&self) {
+        self.advance(NOWHERE);
+        self.log.ring_alarm();
+    }
+
     /// # Errors
     ///
     /// `TooLarge`, `NoSpace`: it was given up.
     pub fn check(&self) -> Result<()> {
-        if self.place.is_in_the_way.load(Relaxed) {
-            let what = "redo that a backup has not copied yet: the log needs the room".into();
-            return Err(Error::NoSpace { what });
-        }
-        match self.place.given_up_at.load(Relaxed) {
-            0 => Ok(()),
-            behind => Err(Error::TooLarge {
-                what: "the redo that a backup has not copied yet".into(),
-                size: behind as usize,
-                limit: self.place.most_bytes as usize,
-            }),
+        match self.place.given_up.get() {
+            None => Ok(()),
+            Some(why) => Err(why.clone()),
         }
     }
 }
 
 impl Drop for KeptRedo {
     fn drop(&mut self) {
-        self.place.has_ended.store(true, Relaxed);
-        // Releases what was kept.
-        self.log.ring_alarm();
+        self.end();
     }
 }

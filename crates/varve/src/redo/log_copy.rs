@@ -227,8 +227,7 @@ impl LogCopy {
             self.frames.begun.is_empty(),
             "what is durable ends with a frame"
         );
-        // Nothing more is needed.
-        self.kept.advance(Lsn(u64::MAX));
+        self.kept.end();
         self.disk.sync_dir(&self.dir)?;
         Ok(std::mem::take(&mut self.done))
     }
@@ -295,27 +294,54 @@ impl Frames {
     }
 
     /// The next bytes of the stream. An error is the LSN of a frame that is not whole.
-    fn take(&mut self, bytes: &[u8], generation: u64) -> std::result::Result<(), Lsn> {
+    fn take(&mut self, mut bytes: &[u8], generation: u64) -> std::result::Result<(), Lsn> {
         if !self.begun.is_empty() && generation != self.generation {
             return Err(self.at);
         }
         self.generation = generation;
-        self.begun.extend_from_slice(bytes);
-        let mut from = 0;
-        while let Some(word) = self.begun[from..].first_chunk() {
-            let word = u64::from_le_bytes(*word);
-            let (total, body) = frame::lengths(word).ok_or(self.at)?;
-            if self.begun.len() - from < total {
-                break;
+        // What one lacks that was begun.
+        while !self.begun.is_empty() {
+            let lacks = self.wanted(&self.begun)? - self.begun.len();
+            let more;
+            (more, bytes) = bytes.split_at(lacks.min(bytes.len()));
+            self.begun.extend_from_slice(more);
+            if self.begun.len() == self.wanted(&self.begun)? {
+                let whole = std::mem::take(&mut self.begun);
+                self.check(&whole)?;
+            } else if bytes.is_empty() {
+                return Ok(());
             }
-            let body = &self.begun[from + FRAME_HEADER..][..body];
-            if !frame::verify(word, body, self.at, generation) {
-                return Err(self.at);
-            }
-            self.at = Lsn(self.at.0 + total as u64);
-            from += total;
         }
-        self.begun.drain(..from);
+        loop {
+            let wanted = self.wanted(bytes)?;
+            let Some((whole, rest)) = bytes.split_at_checked(wanted) else {
+                break;
+            };
+            self.check(whole)?;
+            bytes = rest;
+        }
+        self.begun.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// How long the frame is that begins so, or how much of it says that.
+    fn wanted(&self, begun: &[u8]) -> std::result::Result<usize, Lsn> {
+        let Some(word) = begun.first_chunk() else {
+            return Ok(FRAME_HEADER);
+        };
+        let lengths = frame::lengths(u64::from_le_bytes(*word));
+        lengths.map(|(total, _)| total).ok_or(self.at)
+    }
+
+    /// This is the frame that belongs there.
+    fn check(&mut self, whole: &[u8]) -> std::result::Result<(), Lsn> {
+        let (word, body) = whole.split_first_chunk().ok_or(self.at)?;
+        let word = u64::from_le_bytes(*word);
+        let (total, len) = frame::lengths(word).ok_or(self.at)?;
+        if !frame::verify(word, &body[..len], self.at, self.generation) {
+            return Err(self.at);
+        }
+        self.at = Lsn(self.at.0 + total as u64);
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ use std::path::Path;
 
 use crate::base::{Error, PageId, Result, SpaceId, TableId};
 use crate::encryption::Encryption;
-use crate::io::DiskFile;
+use crate::io::{AlignedBuf, DIRECT_BLOCK, DiskFile};
 use crate::page::{Compression, PageOp, PageType};
 use crate::redo::{COMPRESSED_PAGES, FileIntro, INTRO_BYTES};
 
@@ -206,9 +206,11 @@ impl FileHeader {
             let expected = "a tablespace of two pages or more";
             return Err(damaged(file.path(), expected, "a shorter file"));
         }
-        let mut head = [0; DEF];
-        file.read_at(&mut head, 0)?;
-        FileHeader::decode(&head, file.path())
+        // A whole block, for a file that is read past the system's cache.
+        let mut block = AlignedBuf::new(DIRECT_BLOCK);
+        file.read_at(&mut block, 0)?;
+        let head = block.first_chunk().expect("it is shorter");
+        FileHeader::decode(head, file.path())
     }
 
     fn decode(head: &[u8; DEF], path: &Path) -> Result<FileHeader> {

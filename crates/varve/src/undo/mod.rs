@@ -54,7 +54,8 @@ pub use segments::{
 };
 pub(crate) use truncate::Renamed;
 pub use truncate::{
-    HeldByTruncation, INITIAL_PAGES, UNDO_FILES, UndoSpace, UndoSpaceState, undo_path,
+    HeldByTruncation, INITIAL_PAGES, UNDO_FILES, UndoSpace, UndoSpaceState, replacing_path,
+    undo_path,
 };
 pub use trx::{TrxUndo, UndoneLatch};
 

@@ -188,7 +188,7 @@ impl UndoSpace {
         let old = self.id();
         env.spaces.create(NewSpace {
             id,
-            path: &format!("{}-{}.vdt", undo_name(&env.spaces, self.n), id.0),
+            path: &replacing_path(&undo_name(&env.spaces, self.n), id),
             kind: SpaceKind::Undo,
             table: TableId(0),
             definition: DefinitionCopy::default(),
@@ -240,6 +240,11 @@ pub(crate) struct Renamed(pub Result<()>);
 /// The path of the `n`th undo tablespace, without what tells a new file from the old one.
 fn undo_name(spaces: &Spaces, n: usize) -> String {
     format!("{}{UNDO_FILES}{:03}", spaces.undo_dir(), n + 1)
+}
+
+/// That of the file of tablespace `id` while it is to take the place of this one.
+pub fn replacing_path(name: &str, id: SpaceId) -> String {
+    format!("{name}-{id}.vdt")
 }
 
 /// The path of the `n`th undo tablespace, relative to the data directory.
