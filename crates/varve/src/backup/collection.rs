@@ -160,6 +160,9 @@ mod tests {
         for (path, len) in [("one", 0), ("a/two", 10_000), ("a/b/three", 3)] {
             std::fs::write(from.join(path), vec![7; len]).unwrap();
         }
+        let sparse = std::fs::File::create(from.join("a/sparse")).unwrap();
+        sparse.set_len(1 << 20).unwrap();
+        assert!(has_holes(&from.join("a/sparse")) && !has_holes(&from.join("a/two")));
         let notes = vec![
             ("gtid".into(), "0-1-7,1-1-9".into()),
             ("none".into(), String::new()),
@@ -173,7 +176,8 @@ mod tests {
             let read = |dir: &Path| std::fs::read(dir.join(&file.path)).unwrap();
             assert_eq!(read(&from), read(&to));
         }
-        assert_eq!(made.files.len(), 3);
+        assert_eq!(made.files.len(), 4);
+        assert!(has_holes(&to.join("a/sparse")) && !has_holes(&to.join("a/two")));
         let told = |says: &str| {
             let e = Collection::verify(&from).unwrap_err().to_string();
             assert!(e.contains(says), "{e}");
