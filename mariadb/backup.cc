@@ -24,7 +24,7 @@ namespace varve_plugin {
 
 namespace {
 
-char *directory_value;
+char *base_value, *directory_value;
 unsigned int threads_value;
 unsigned long long max_redo_value, rate_value;
 
@@ -44,6 +44,7 @@ struct Begun
 
 std::mutex mutex;
 Begun begun;
+std::string base;  // as base_value, which another session may free
 
 varve_backup_progress progress_of(const varve_backup *backup)
 {
@@ -123,7 +124,8 @@ int check_directory(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mys
                       begun.directory.c_str());
       return 1;
     }
-    const varve_backup_options options= {threads_value, max_redo_value, rate_value, false};
+    const char *const on= base.empty() ? nullptr : base.c_str();
+    const varve_backup_options options= {threads_value, max_redo_value, rate_value, false, on};
     varve_backup *backup= nullptr;
     if (varve_backup_start(db, name, &options, &backup))
     {
@@ -137,16 +139,32 @@ int check_directory(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mys
   return 0;
 }
 
+// Stores a value, and returns it.
+const char *store(void *to, const void *from)
+{
+  const char *const value= *static_cast<const char *const *>(from);
+  char **const stored= static_cast<char **>(to);
+  my_free(*stored);
+  *stored= value ? my_strdup(PSI_NOT_INSTRUMENTED, value, MYF(0)) : nullptr;
+  return *stored ? *stored : "";
+}
+
 // No value gives a backup up; nor has the default one.
 void update_directory(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
-  const char *const name= *static_cast<const char *const *>(from);
-  char **const stored= static_cast<char **>(to);
-  my_free(*stored);
-  *stored= name ? my_strdup(PSI_NOT_INSTRUMENTED, name, MYF(0)) : nullptr;
-  if (!name || !*name)
+  if (!*store(to, from))
     take();
 }
+
+void update_base(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  const std::lock_guard<std::mutex> alone(mutex);
+  base= store(to, from);
+}
+
+MYSQL_SYSVAR_STR(backup_base, base_value, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+  "The directory of an older backup: the next one is an increment on it. '': it is a whole one.",
+  nullptr, update_base, nullptr);
 
 MYSQL_SYSVAR_STR(backup_directory, directory_value, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
   "SET GLOBAL varve_backup_directory = '/a/new/directory' begins a backup there, which ends with BACKUP STAGE END. '' gives it up.",
@@ -175,8 +193,9 @@ void stop_backup()
 
 st_mysql_sys_var *backup_variable(Backup_variable variable)
 {
-  st_mysql_sys_var *const variables[]= {MYSQL_SYSVAR(backup_directory), MYSQL_SYSVAR(backup_max_redo),
-                                        MYSQL_SYSVAR(backup_rate), MYSQL_SYSVAR(backup_threads)};
+  st_mysql_sys_var *const variables[]= {MYSQL_SYSVAR(backup_base), MYSQL_SYSVAR(backup_directory),
+                                        MYSQL_SYSVAR(backup_max_redo), MYSQL_SYSVAR(backup_rate),
+                                        MYSQL_SYSVAR(backup_threads)};
   return variables[variable];
 }
 

@@ -17,7 +17,7 @@ void stop_backup();
 
 enum Backup_variable
 {
-  BACKUP_DIRECTORY,
+  BACKUP_BASE, BACKUP_DIRECTORY,
   BACKUP_MAX_REDO,
   BACKUP_RATE,
   BACKUP_THREADS

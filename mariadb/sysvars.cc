@@ -603,7 +603,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(adaptive_flushing),
   MYSQL_SYSVAR(adaptive_flushing_lwm),
   MYSQL_SYSVAR(autoinc_lock_mode),
-  backup_variable(BACKUP_DIRECTORY), backup_variable(BACKUP_MAX_REDO),
+  backup_variable(BACKUP_BASE), backup_variable(BACKUP_DIRECTORY), backup_variable(BACKUP_MAX_REDO),
   backup_variable(BACKUP_RATE), backup_variable(BACKUP_THREADS),
   MYSQL_SYSVAR(buffer_pool_dump_at_shutdown),
   MYSQL_SYSVAR(buffer_pool_dump_now),

@@ -6,8 +6,11 @@
 //! them, no fewer than were acknowledged when the backup began, and no more than there were when it ended.
 //! Then the binary log is played to it from the position that the backup names: it has what the first server
 //! has, row by row. So the position is that of the backup, for all engines.
+//!
+//! The first backup is a whole one, others are increments, each on the one before, and every third one is
+//! merged with those before it: the next goes with what comes of that.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -24,6 +27,8 @@ use varve_testbed::workspace::{Workspace, programs_as_tested, remove_dir};
 use crate::mtr::Count;
 
 const WRITERS: usize = 3;
+/// More are merged.
+const MOST_IN_CHAIN: usize = 2;
 /// Before the backup begins, so that there is something to copy.
 const ROWS_AT_FIRST: u64 = 20_000;
 
@@ -40,9 +45,9 @@ pub fn run(workspace: &Workspace, args: &BackupArgs) -> Result<()> {
 
 /// A few backups.
 pub fn run_suite(workspace: &Workspace) -> Result<Count> {
-    check(workspace, 2)?;
+    check(workspace, 3)?;
     Ok(Count {
-        passed: 2,
+        passed: 3,
         ..Count::default()
     })
 }
@@ -73,16 +78,17 @@ fn check(workspace: &Workspace, rounds: u32) -> Result<()> {
     DataDir(source.clone()).initialise(&prefix)?;
     let mut server = Server::start(&prefix, DataDir(source.clone()), None, &options())?;
     prepare(&server)?;
+    let mut chain = Vec::new();
     for round in 0..rounds {
         let place = dir.join(format!("round-{round}"));
-        let told = one(&prefix, &program, &server, &place);
+        let told = one(&prefix, &program, &server, &place, &mut chain);
         told.with_context(|| {
             format!(
                 "round {round}; what there is of it is in {}",
                 place.display()
             )
         })?;
-        remove_dir(&place)?;
+        remove_dir(&place.join("restored"))?;
     }
     server.stop()?;
     remove_dir(&dir)
@@ -197,7 +203,14 @@ fn define(client: &mut Client, load: &Load) -> Result<()> {
     Ok(())
 }
 
-fn one(prefix: &Prefix, program: &Path, server: &Server, place: &Path) -> Result<()> {
+/// `chain`: backups that there are, and then this one, too.
+fn one(
+    prefix: &Prefix,
+    program: &Path,
+    server: &Server,
+    place: &Path,
+    chain: &mut Vec<PathBuf>,
+) -> Result<()> {
     let load = Load::default();
     let (made, restored) = (place.join("made"), place.join("restored"));
     std::fs::create_dir_all(place)?;
@@ -223,6 +236,11 @@ fn one(prefix: &Prefix, program: &Path, server: &Server, place: &Path) -> Result
             varve(prefix, program, "backup")
                 .arg(format!("--socket={}", server.datadir.socket().display()))
                 .arg("--user=root")
+                .args(
+                    chain
+                        .last()
+                        .map(|base| format!("--base={}", base.display())),
+                )
                 .arg(&made),
         );
         took = begun.elapsed();
@@ -236,7 +254,19 @@ fn one(prefix: &Prefix, program: &Path, server: &Server, place: &Path) -> Result
     }
     backed_up?;
     command::output(varve(prefix, program, "verify").arg(&made))?;
-    let said = command::output(varve(prefix, program, "restore").arg(&made).arg(&restored))?;
+    chain.push(made);
+    if chain.len() > MOST_IN_CHAIN {
+        let merged = place.join("merged");
+        let merge = varve(prefix, program, "backup").arg("--merge");
+        command::output(merge.args(&*chain).arg(&merged))?;
+        for merged in chain.drain(..) {
+            remove_dir(&merged)?;
+        }
+        chain.push(merged);
+    }
+    command::output(varve(prefix, program, "verify").args(&*chain))?;
+    let restore = varve(prefix, program, "restore").args(&*chain);
+    let said = command::output(restore.arg(&restored))?;
     let noted = |key: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(key));
         line.map(|rest| rest.trim().to_string())

@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
-use varve::backup::{BackupOptions, BackupSummary, restore, verify};
-use varve::{BackupState, Database, RunningBackup};
+use varve::backup::{BackupOptions, BackupSummary, merge, restore_chain, verify};
+use varve::{BackupState, Database, Error, RunningBackup};
 
 use crate::collation::text;
 use crate::database::varve_db;
@@ -12,7 +12,7 @@ use crate::error::{guard, guard_without_database};
 
 /// How a backup is made. Zeros are the defaults.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct varve_backup_options {
     /// Threads that copy: 1 to 64.
     pub threads: u32,
@@ -24,12 +24,24 @@ pub struct varve_backup_options {
     /// Damaged pages are copied as they are, and tablespaces that were lost left out. Otherwise such a backup
     /// fails.
     pub keep_damaged: bool,
+    /// The directory of an older backup, whole or an increment: makes an increment, which has what was
+    /// written since that was made. NULL: a whole backup.
+    pub base: *const c_char,
 }
 
-impl From<varve_backup_options> for BackupOptions {
-    fn from(o: varve_backup_options) -> BackupOptions {
-        let d = BackupOptions::default();
-        BackupOptions {
+impl varve_backup_options {
+    /// # Safety
+    ///
+    /// CAPI-2.
+    unsafe fn read(&self) -> Result<BackupOptions, Error> {
+        let (o, d) = (self, BackupOptions::default());
+        let base = match o.base.is_null() {
+            true => None,
+            // SAFETY: the caller's.
+            false => Some(unsafe { text(o.base, "the base's directory")? }.into()),
+        };
+        Ok(BackupOptions {
+            base,
             threads: if o.threads == 0 { d.threads } else { o.threads },
             max_redo_bytes: match o.max_redo_bytes {
                 0 => d.max_redo_bytes,
@@ -38,7 +50,7 @@ impl From<varve_backup_options> for BackupOptions {
             bytes_per_second: o.bytes_per_second,
             keep_damaged: o.keep_damaged,
             ..d
-        }
+        })
     }
 }
 
@@ -108,7 +120,9 @@ pub unsafe extern "C" fn varve_backup_start(
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let dir = unsafe { text(dir, "the backup's directory")? };
-        let running = db.0.start_backup(dir, options.into())?;
+        // SAFETY: CAPI-2.
+        let options = unsafe { options.read()? };
+        let running = db.0.start_backup(dir, options)?;
         let db = db.0.clone();
         // SAFETY: CAPI-2.
         unsafe { out.write(Box::into_raw(Box::new(varve_backup { running, db }))) };
@@ -184,22 +198,57 @@ pub unsafe extern "C" fn varve_backup_verify(
     })
 }
 
-/// Makes a database of the backup in `dir`, once it is verified. Its directory `target` is made, or is empty.
+/// Makes a database of a backup and the increments that go with it, in their order, once all are verified.
+/// The directory `target` is made, or is empty.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_backup_restore(
-    dir: *const c_char,
+    dirs: *const *const c_char,
+    count: usize,
     target: *const c_char,
     out: *mut varve_backup_progress,
 ) -> varve_code {
     guard_without_database(|| {
         // SAFETY: CAPI-2.
-        let (dir, target) = unsafe {
+        let (dirs, target) = unsafe {
             (
-                text(dir, "the backup's directory")?,
+                texts(dirs, count)?,
                 text(target, "the database's directory")?,
             )
         };
-        let found = restore(dir, target)?;
+        let found = restore_chain(&dirs, target)?;
+        // SAFETY: CAPI-2.
+        unsafe { out.write((&found).into()) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// # Safety
+///
+/// CAPI-2.
+unsafe fn texts<'a>(dirs: *const *const c_char, count: usize) -> Result<Vec<&'a str>, Error> {
+    let dirs = match count {
+        0 => &[],
+        // SAFETY: the caller's.
+        _ => unsafe { std::slice::from_raw_parts(dirs, count) },
+    };
+    // SAFETY: the caller's.
+    let each = |dir: &*const c_char| unsafe { text(*dir, "a backup's directory") };
+    dirs.iter().map(each).collect()
+}
+
+/// The same, but makes a whole backup in `target`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_backup_merge(
+    dirs: *const *const c_char,
+    count: usize,
+    target: *const c_char,
+    out: *mut varve_backup_progress,
+) -> varve_code {
+    guard_without_database(|| {
+        // SAFETY: CAPI-2.
+        let (dirs, target) =
+            unsafe { (texts(dirs, count)?, text(target, "the backup's directory")?) };
+        let found = merge(&dirs, target)?;
         // SAFETY: CAPI-2.
         unsafe { out.write((&found).into()) };
         Ok(VARVE_OK)

@@ -47,10 +47,7 @@ enum Command {
     /// Makes a database, or the data directory of a server, of a backup, once all of it is checked
     Restore(backup::RestoreArgs),
     /// Reads all of a backup, and finds out whether it is as it was made
-    Verify {
-        /// The backup's directory
-        backup: PathBuf,
-    },
+    Verify(backup::VerifyArgs),
     /// Prints the rows of a table that can be read, as CSV; changes nothing
     Dump(dump::Args),
 }
@@ -69,7 +66,7 @@ fn main() -> ExitCode {
         Command::Check { dir, keys } => check::run(&dir, &keys),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => backup::run_restore(&args),
-        Command::Verify { backup } => backup::run_verify(&backup),
+        Command::Verify(args) => backup::run_verify(&args),
         Command::Dump(args) => dump::run(&args),
     };
     match done {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backed_up::{REDO, ROWS, count, database, files, fill, small, table};
+use backed_up::{REDO, count, database_with, files, fill, small, table};
 use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -31,6 +31,12 @@ use varve::{
 };
 use varve_sim::sample::Keys;
 use varve_sim::{CrashPoints, Failure, Fault, Operation, SimDisk};
+
+const ROWS: i64 = 400;
+
+fn database() -> (tempfile::TempDir, Database, Table) {
+    database_with(ROWS)
+}
 
 // ---- What is wrong with a backup is told.
 
@@ -555,7 +561,7 @@ fn a_crash_leaves_a_whole_backup_or_none() {
     let [made, to] = ["/backups/made", "/data/to"].map(Path::new);
     db.backup(made, options).unwrap();
     let backed_up = disk.operations();
-    restore_on(&disk, made, to).unwrap();
+    restore_on(&disk, &[made], to).unwrap();
     let mut crashes = CrashPoints::new(disk.journal());
     let mut rng = SmallRng::seed_from_u64(1);
     let (mut whole, mut none) = (0, 0);

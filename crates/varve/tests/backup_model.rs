@@ -11,7 +11,7 @@ use support::workload::Config;
 use varve_sim::SimDisk;
 
 /// Backups one after the other beside transactions, DDL, truncation of undo, checkpoints and crashes, on a
-/// simulated disk: BACKUP-1, BACKUP-2.
+/// simulated disk: BACKUP-1, BACKUP-2. Most are increments: INCREMENT-1, INCREMENT-2, TRACK-1, TRACK-2.
 #[test]
 fn a_backup_has_what_had_committed_when_it_ended() {
     let report = run(&Config {
@@ -24,6 +24,7 @@ fn a_backup_has_what_had_committed_when_it_ended() {
     });
     println!("{report:?}");
     assert!(report.backups > 10, "{report:?}");
+    assert!(report.increments > 5, "{report:?}");
 }
 
 /// The same on the system's files.

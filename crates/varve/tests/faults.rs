@@ -596,5 +596,5 @@ fn a_change_buffer_that_is_refused_for_a_moment_is_not_given_up() {
             break;
         }
     }
-    assert!(refused > 1, "{refused}");
+    assert!(refused > 0, "{refused}");
 }

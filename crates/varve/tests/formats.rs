@@ -24,7 +24,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+const VERSIONS: [u32; 12] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);

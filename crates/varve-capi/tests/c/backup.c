@@ -58,9 +58,27 @@ int main(int argc, char **argv)
   CHECK(found.files == done.files && found.to_lsn == done.to_lsn);
   EXPECT(VARVE_NOT_FOUND, varve_backup_verify(argv[1], &found));
   CHECK(strstr(varve_last_error(), "a backup in"));
-  OK(varve_backup_restore(made, to, &found));
-  EXPECT(VARVE_INVALID, varve_backup_restore(made, to, &found));
+  const char *dirs[]= {made, NULL};
+  OK(varve_backup_restore(dirs, 1, to, &found));
+  EXPECT(VARVE_INVALID, varve_backup_restore(dirs, 1, to, &found));
+  EXPECT(VARVE_INVALID, varve_backup_restore(NULL, 0, to, &found));
   OK(varve_db_close(open_in(to)));
+
+  // An increment on it, and what both are together.
+  char increment[1000], merged[1000];
+  snprintf(increment, sizeof increment, "%s-increment", argv[1]);
+  snprintf(merged, sizeof merged, "%s-merged", argv[1]);
+  const varve_backup_options on_made= {.base= made};
+  OK(varve_backup_start(db, increment, &on_made, &backup));
+  wait_for(backup, VARVE_BACKUP_FOLLOWING);
+  OK(varve_backup_end(backup));
+  CHECK(wait_for(backup, VARVE_BACKUP_COMPLETE).bytes < done.bytes);
+  varve_backup_free(backup);
+  dirs[1]= increment;
+  OK(varve_backup_merge(dirs, 2, merged, &found));
+  OK(varve_backup_verify(merged, &found));
+  EXPECT(VARVE_INVALID, varve_backup_restore(&dirs[1], 1, merged, &found));
+  CHECK(strstr(varve_last_error(), "which is an increment"));
 
   EXPECT(VARVE_INVALID, varve_backup_start(db, made, &options, &backup));
   CHECK(strstr(varve_last_error(), "not empty"));

@@ -1,10 +1,11 @@
 //! `varve backup`, `varve restore` and `varve verify`.
 
+mod restoring;
 mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use varve::backup::{BackupSummary, restore, verify};
+use varve::backup::{BackupSummary, restore_chain, verify, verify_chain};
 
 use crate::Outcome;
 
@@ -12,28 +13,35 @@ pub use server::{BackupArgs, run};
 
 #[derive(clap::Args)]
 pub struct RestoreArgs {
-    /// The backup's directory
-    backup: PathBuf,
-    /// The new database's directory, or the data directory of the new server, which is made, or is empty
-    dir: PathBuf,
+    /// A whole backup, the increments on it in their order, if there are any, and last the directory of the
+    /// new database, or the data directory of the new server, which is made, or is empty
+    #[arg(required = true, num_args = 2.., value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct VerifyArgs {
+    /// A backup; or a whole one and the increments on it, in their order
+    #[arg(required = true, value_name = "BACKUP")]
+    backups: Vec<PathBuf>,
 }
 
 pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
-    if server::is_of_server(&args.backup) {
-        return server::run_restore(args);
+    let (dir, backups) = args.dirs.split_last().expect("there are two");
+    if backups.iter().any(|backup| restoring::is_of_server(backup)) {
+        return restoring::run_restore(backups, dir);
     }
-    let restored = restore(&args.backup, &args.dir).map_err(|e| e.to_string())?;
+    let restored = restore_chain(backups, dir).map_err(|e| e.to_string())?;
     println!("restored {}", words(&restored));
     Ok(tell(&restored))
 }
 
-pub fn run_verify(backup: &Path) -> Result<Outcome, String> {
-    let found = match server::is_of_server(backup) {
-        true => server::run_verify(backup),
-        false => verify(backup).map(|found| {
-            println!("a whole backup: {}", words(&found));
-            tell(&found)
-        }),
+pub fn run_verify(args: &VerifyArgs) -> Result<Outcome, String> {
+    let backups = &args.backups[..];
+    let found = match (restoring::is_of_server(&backups[0]), backups) {
+        (true, _) => restoring::run_verify(backups),
+        (false, [one]) => verify(one).map(|found| tell_whole(&found)),
+        (false, chain) => verify_chain(chain).map(|found| tell_whole(&found)),
     };
     match found {
         Ok(outcome) => Ok(outcome),
@@ -42,6 +50,18 @@ pub fn run_verify(backup: &Path) -> Result<Outcome, String> {
             Ok(Outcome::Found)
         }
         Err(e) => Err(e.to_string()),
+    }
+}
+
+fn tell_whole(found: &BackupSummary) -> Outcome {
+    println!("{}: {}", kind(found), words(found));
+    tell(found)
+}
+
+fn kind(found: &BackupSummary) -> &'static str {
+    match found.is_increment {
+        true => "an increment",
+        false => "a whole backup",
     }
 }
 

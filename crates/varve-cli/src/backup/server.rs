@@ -1,29 +1,29 @@
-//! `varve backup`: a running MariaDB server as a whole, and what `varve restore` does with such a backup.
+//! `varve backup`: a running MariaDB server as a whole.
 //!
 //! The server makes the backup of Varve's tables itself, in `varve/` (docs/backup.md). When that has all
 //! pages and follows the redo log, `mariadb-backup` makes one of everything else, in `server/`: InnoDB, Aria,
 //! MyISAM and the others, and the tables' definitions. At its end it keeps all commits waiting for a moment,
 //! in which the server ends Varve's backup, too. So both are of one moment, and of one position of the binary
-//! log.
+//! log. An increment has in both what was changed since its base; of Aria and MyISAM all.
 //!
 //! Statements go through the `mariadb` client, which knows how to connect: option files, accounts, TLS.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use varve::backup::{Collection, MANIFEST, begin_restore, verify};
+use varve::backup::{Collection, MANIFEST};
 
-use super::RestoreArgs;
+use super::restoring::is_of_server;
 use crate::Outcome;
 
 /// Of Varve's tables, and of everything else, in the backup.
-const VARVE: &str = "varve";
-const SERVER: &str = "server";
+pub const VARVE: &str = "varve";
+pub const SERVER: &str = "server";
 /// What `mariadb-backup` says.
 const LOG: &str = "mariadb-backup.log";
 
@@ -34,8 +34,16 @@ const ASKED_EVERY: Duration = Duration::from_secs(2);
 /// Makes a backup of a running MariaDB server, with the tables of all engines, of one moment
 #[derive(clap::Args)]
 pub struct BackupArgs {
-    /// The backup's directory, which is made, or is empty
-    dir: PathBuf,
+    /// The backup's directory, which is made, or is empty. With --merge: a whole backup, the increments on it
+    /// in their order, and last that directory
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Makes an increment: what was changed since this backup was made, which is a whole one or an increment
+    #[arg(long, value_name = "DIR", conflicts_with = "merge")]
+    base: Option<PathBuf>,
+    /// Makes a whole backup of one and the increments on it; no server is asked
+    #[arg(long)]
+    merge: bool,
     /// The server's socket
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
@@ -131,7 +139,7 @@ struct Status {
     bytes: String,
 }
 
-fn not_run(program: &str, e: &io::Error) -> String {
+pub fn not_run(program: &str, e: &io::Error) -> String {
     format!("{program}, which comes with MariaDB, can't be run: {e}")
 }
 
@@ -156,6 +164,12 @@ impl Drop for Begun<'_> {
 }
 
 pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
+    if args.merge {
+        return super::restoring::run_merge(&args.dirs);
+    }
+    let [dir] = &args.dirs[..] else {
+        return Err("one directory is wanted for the backup; several go with --merge".into());
+    };
     let programs = Programs::of(args);
     let has_innodb = programs.value(
         "COUNT(*) FROM information_schema.engines WHERE engine = 'InnoDB' AND support IN ('YES', 'DEFAULT')",
@@ -165,7 +179,12 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
                     SET GLOBAL varve_backup_directory and BACKUP STAGE, and the rest while BLOCK_COMMIT lasts"
             .into());
     }
-    let dir = std::path::absolute(&args.dir).map_err(|e| e.to_string())?;
+    let full = |dir: &Path| std::path::absolute(dir).map_err(|e| e.to_string());
+    let dir = full(dir)?;
+    let base = args.base.as_deref().map(full).transpose()?;
+    if let Some(base) = base.as_ref().filter(|base| !is_of_server(base)) {
+        return Err(format!("{} is no backup of a server", base.display()));
+    }
     make_place(&dir, &programs)?;
     let begun = Instant::now();
     let settings = [
@@ -178,6 +197,9 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
             programs.ask(&format!("SET GLOBAL varve_backup_{name} = {value}"))?;
         }
     }
+    let base_place = base.as_ref().map(|base| quoted(&base.join(VARVE)));
+    let base_place = base_place.transpose()?.unwrap_or("''".into());
+    programs.ask(&format!("SET GLOBAL varve_backup_base = {base_place}"))?;
     let place = quoted(&dir.join(VARVE))?;
     programs.ask(&format!("SET GLOBAL varve_backup_directory = {place}"))?;
     let given_up = Begun(&programs);
@@ -188,7 +210,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
         "{:.1} s: Varve's pages are copied",
         begun.elapsed().as_secs_f64()
     );
-    copy_rest(&programs, &dir, args.threads.unwrap_or(1))?;
+    copy_rest(&programs, &dir, base.as_deref(), args.threads.unwrap_or(1))?;
     println!(
         "{:.1} s: the rest of the server is copied",
         begun.elapsed().as_secs_f64()
@@ -315,7 +337,7 @@ fn make_place(dir: &Path, programs: &Programs) -> Result<(), String> {
 }
 
 /// Nothing is in the directory, or it is not there.
-fn is_empty(dir: &Path) -> Result<bool, String> {
+pub fn is_empty(dir: &Path) -> Result<bool, String> {
     match fs::read_dir(dir) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -344,7 +366,12 @@ fn wait_for(programs: &Programs, number: &str, wanted: &str) -> Result<Status, S
     }
 }
 
-fn copy_rest(programs: &Programs, dir: &Path, threads: u32) -> Result<(), String> {
+fn copy_rest(
+    programs: &Programs,
+    dir: &Path,
+    base: Option<&Path>,
+    threads: u32,
+) -> Result<(), String> {
     let log = dir.join(LOG);
     let told = |e: io::Error| format!("{}: {e}", log.display());
     let to = fs::File::create_new(&log).map_err(told)?;
@@ -353,6 +380,7 @@ fn copy_rest(programs: &Programs, dir: &Path, threads: u32) -> Result<(), String
         .args(&programs.options)
         .args(["--backup", &format!("--parallel={threads}")])
         .arg(format!("--target-dir={}", dir.join(SERVER).display()))
+        .args(base.map(|base| format!("--incremental-basedir={}", base.join(SERVER).display())))
         .stdin(Stdio::null())
         .stdout(to)
         .stderr(errors)
@@ -382,86 +410,4 @@ fn position(server: &Path) -> Vec<(String, String)> {
     let words = text.split_whitespace().map(String::from);
     let keys = ["binlog", "position", "gtid"].map(String::from);
     keys.into_iter().zip(words).collect()
-}
-
-/// Whether it is such a backup.
-pub fn is_of_server(backup: &Path) -> bool {
-    backup.join(VARVE).join(MANIFEST).exists() && backup.join(SERVER).exists()
-}
-
-pub fn run_verify(backup: &Path) -> Result<Outcome, varve::Error> {
-    let made = verify(backup.join(VARVE))?;
-    let listed = Collection::verify(backup.join(SERVER))?;
-    println!(
-        "a whole backup of a server: {}, {} other files",
-        super::words(&made),
-        listed.files.len()
-    );
-    for (key, value) in &listed.notes {
-        println!("{key} {value}");
-    }
-    Ok(super::tell(&made))
-}
-
-/// The data directory of a server, where `mariadbd` can be started.
-pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
-    let words = |e: varve::Error| e.to_string();
-    let (from, to) = (&args.backup, &args.dir);
-    // All is looked at before anything is written.
-    let listed = Collection::verify(from.join(SERVER)).map_err(words)?;
-    if !is_empty(to)? {
-        return Err(format!("directory {}, which is not empty", to.display()));
-    }
-    let links = listed.files.iter().find(|file| file.path.ends_with(".isl"));
-    if let Some(link) = links {
-        return Err(format!(
-            "{} leads to a file of InnoDB outside the data directory: restore such a server by mariadb-backup --copy-back, and \
-             Varve's tables from {} into the data directory then",
-            link.path,
-            from.join(VARVE).display()
-        ));
-    }
-    // From here on no server with Varve starts there, until all is there.
-    let own = from.join(VARVE);
-    let restoring = begin_restore(&own, to).map_err(words)?;
-    listed.copy(from.join(SERVER), to).map_err(words)?;
-    prepare(to)?;
-    let made = restoring.finish().map_err(words)?;
-    println!(
-        "restored a server: {}, {} other files; its files belong to who has run this, and the server's account has to \
-         own them",
-        super::words(&made),
-        listed.files.len()
-    );
-    for (key, value) in &listed.notes {
-        match key.strip_prefix("setting:") {
-            None => println!("{key} {value}"),
-            Some(name) => println!(
-                "the server had {name} = {value}: take it off before the start, or the files there are used instead of these"
-            ),
-        }
-    }
-    let _ = io::stdout().flush();
-    Ok(super::tell(&made))
-}
-
-/// InnoDB's part takes redo before a server can start with it.
-fn prepare(dir: &Path) -> Result<(), String> {
-    let prepared = Command::new("mariadb-backup")
-        .args(["--no-defaults", "--prepare"])
-        .arg(format!("--target-dir={}", dir.display()))
-        .stdin(Stdio::null())
-        .output();
-    let prepared = prepared.map_err(|e| not_run("mariadb-backup", &e))?;
-    match prepared.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&prepared.stderr);
-            let last = said.lines().last().unwrap_or_default();
-            Err(format!(
-                "mariadb-backup can't prepare {}: {last}",
-                dir.display()
-            ))
-        }
-    }
 }

@@ -10,7 +10,7 @@ use crate::ddl::lookups::Prefix;
 use crate::ddl::{Ddl, FILE_EXTENSION, lost_mark_path, table_path};
 use crate::io::DiskFile;
 use crate::recovery::is_refusal;
-use crate::space::{FileHeader, SpaceKind, Stage, awaited_mark_path};
+use crate::space::{FileHeader, SpaceKind, Stage, WrittenPages, awaited_mark_path};
 use crate::txn::{Isolation, Transaction};
 use crate::undo::replacing_path;
 
@@ -112,6 +112,11 @@ impl Lister {
             }
         }
         Ok(marks)
+    }
+
+    /// What an increment asks.
+    pub fn written_pages(&self) -> &WrittenPages {
+        self.ddl.spaces.written_pages()
     }
 
     /// How far the encryption of an open tablespace is.

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::list::{Listed, Lister};
-use super::manifest::{BackupFile, MANIFEST, Manifest, unfinished};
-use super::pages::{Copied, Copying, Manner};
+use super::manifest::{BackupFile, BackupSpace, MANIFEST, Manifest, changed_path, unfinished};
+use super::pages::{Base, Copied, Copying, Manner};
 use super::restore::sum;
 use super::{
     BackupOptions, BackupSummary, Directories, UNFINISHED, UNFINISHED_MARK, refuse_content,
@@ -18,7 +18,7 @@ use crate::base::{Error, Lsn, PageId, Result, Sabotage, SpaceId, threads};
 use crate::ddl::Ddl;
 use crate::io::{Disk, OpenMode, create_directory};
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogCopy, REDO_DIR};
-use crate::space::Stage;
+use crate::space::{PeriodId, Stage};
 
 /// How often the log is looked at while nothing else is to be done.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -40,6 +40,23 @@ pub struct Backup {
     first_new: SpaceId,
     copying: Copying,
     place: Place,
+    period: Period,
+}
+
+/// The period of written pages that begins with it. If it does not come to its end, there is none.
+struct Period {
+    ddl: Arc<Ddl>,
+    id: PeriodId,
+    is_complete: bool,
+}
+
+impl Drop for Period {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            // One more period does no harm.
+            let _ = self.ddl.spaces.written_pages().take_back(self.id);
+        }
+    }
 }
 
 /// The directory, and what was made in it: that goes if the backup does not come to its end.
@@ -135,6 +152,11 @@ impl Backup {
                 dir.display()
             )));
         }
+        if let Some(base) = base_of(ddl, disk, options)?
+            && !ddl.spaces.written_pages().knows(base.period)
+        {
+            return Err(base.unknown());
+        }
         match disk.exists(dir)? {
             true => refuse_content(disk, dir),
             false => Ok(()),
@@ -145,7 +167,8 @@ impl Backup {
     ///
     /// # Errors
     ///
-    /// `Invalid`: the directory is not empty, or is in the database's own.
+    /// `Invalid`: the directory is not empty, or is in the database's own; there can't be an increment on
+    /// that base. `NotFound`, `CorruptFile`: it is no backup.
     pub fn begin(
         ddl: Arc<Ddl>,
         disk: Arc<dyn Disk>,
@@ -158,6 +181,11 @@ impl Backup {
         let (from, kept) = core.log.keep_from_checkpoint(options.max_redo_bytes);
         let log = LogCopy::begin(from, kept, disk.clone(), dir)?;
         let first_new = SpaceId(ddl.control.control().next_space);
+        let period = Period {
+            id: ddl.spaces.written_pages().begin()?,
+            ddl: ddl.clone(),
+            is_complete: false,
+        };
         let page_size = core.pool.page_size();
         let manner = Manner {
             page_size,
@@ -168,6 +196,8 @@ impl Backup {
             is_careless: core.log.is_sabotaged(Sabotage::TornPageInBackup),
         };
         let lister = Lister::new(ddl.clone());
+        let base = base_of(&ddl, &*disk, &options)?;
+        base.as_ref().map_or(Ok(()), |base| base.ask(&lister))?;
         let list = {
             let _no_ddl = core.tables.serialize_ddl();
             let mut list = lister.undo();
@@ -179,10 +209,11 @@ impl Backup {
             from,
             log,
             first_new,
-            copying: Copying::new(manner, lister, (disk, dir), list),
+            copying: Copying::new(manner, lister, base, (disk, dir), list),
             ddl,
             options,
             place,
+            period,
         })
     }
 
@@ -269,7 +300,7 @@ impl Backup {
     /// Copies tablespaces that were made meanwhile, and those that are to be copied anew, so that little is
     /// left for step 4.
     pub fn keep_up(&mut self) -> Result<()> {
-        self.forget_other_stages();
+        self.forget_other_stages()?;
         let (tables, _) = self.copying.lister().tables()?;
         self.copy_new(&tables)?;
         self.log.follow()
@@ -286,6 +317,7 @@ impl Backup {
         self.log.copy_to(end.to)?;
         let made = self.make_complete(end)?;
         self.place.is_complete = true;
+        self.period.is_complete = true;
         Ok(made)
     }
 
@@ -322,7 +354,7 @@ impl Backup {
             let lacks = spaces.find(|space| !self.copying.has(*space));
             // BACKUP-2: one that is being made now is in neither, or in both.
             if lacks.is_none() && after.keys().eq(undo.keys()) {
-                if self.forget_other_stages() {
+                if self.forget_other_stages()? {
                     return Ok(None);
                 }
                 // What no rollback segment is in any more may have lost its file.
@@ -348,15 +380,14 @@ impl Backup {
 
     /// BACKUP-6: tablespaces whose stage of encryption has become another one are to be copied anew. Whether
     /// there are any.
-    fn forget_other_stages(&self) -> bool {
-        let writes = |stage: Option<Stage>| stage.map(Stage::writes_encrypted);
+    fn forget_other_stages(&self) -> Result<bool> {
         self.copying.forget_if(|space, copied| {
             // One that was made meanwhile has all its pages in the redo.
             let is_new = space >= self.first_new;
             let now = self.copying.lister().stage(space);
             // A page 0 that is damaged says nothing.
-            let says = copied.stage.is_some() && now.is_some();
-            !is_new && says && writes(now) != writes(copied.stage)
+            let says = copied.encrypted.is_some() && now.is_some();
+            !is_new && says && now.map(Stage::writes_encrypted) != copied.encrypted
         })
     }
 
@@ -401,7 +432,7 @@ impl Backup {
             });
         }
         damaged.retain(|page| list.contains_key(&page.space));
-        let mut files = Vec::new();
+        let (mut files, mut tablespaces) = (Vec::new(), Vec::new());
         for listed in list.into_values() {
             for mark in &listed.marks {
                 let path = self.place.of(mark)?;
@@ -419,13 +450,22 @@ impl Backup {
                 }
                 continue;
             };
-            let place = self.place.of(&listed.place)?;
-            let from = self.copying.unfinished_path(listed.space);
-            self.place.disk.rename(&from, &place)?;
-            files.push(BackupFile {
+            if let Some((bytes, crc)) = copied.file {
+                let path = match copied.is_whole {
+                    true => listed.place.clone(),
+                    false => changed_path(listed.space),
+                };
+                let from = self.copying.unfinished_path(listed.space);
+                let place = self.place.of(&path)?;
+                self.place.disk.rename(&from, &place)?;
+                files.push(BackupFile { path, bytes, crc });
+            }
+            tablespaces.push(BackupSpace {
+                space: listed.space,
+                pages: copied.pages,
+                encrypted: copied.encrypted,
+                is_whole: copied.is_whole,
                 path: listed.place,
-                bytes: copied.bytes,
-                crc: copied.crc,
             });
         }
         if let (Some(path), false) = (lost.first(), self.options.keep_damaged) {
@@ -435,13 +475,13 @@ impl Backup {
         }
         // With copies of tablespaces that have gone.
         self.place.settle()?;
-        self.write_rest(files, (to, control), (damaged, lost))
+        self.write_rest((files, tablespaces), (to, control), (damaged, lost))
     }
 
     /// The log, the control file, and the manifest.
     fn write_rest(
         &mut self,
-        mut files: Vec<BackupFile>,
+        (mut files, spaces): (Vec<BackupFile>, Vec<BackupSpace>),
         (to, control): (Lsn, Control),
         (damaged, lost): (Vec<PageId>, Vec<String>),
     ) -> Result<BackupSummary> {
@@ -481,12 +521,24 @@ impl Backup {
             to,
             damaged,
             lost,
+            period: Some(self.period.id),
+            base: self.copying.base_period(),
+            spaces,
             files,
         };
         self.copying.check_interrupt()?;
         manifest.write(disk, dir)?;
         Ok(manifest.into_summary())
     }
+}
+
+/// What an increment goes with.
+fn base_of(ddl: &Ddl, disk: &dyn Disk, options: &BackupOptions) -> Result<Option<Base>> {
+    let Some(dir) = &options.base else {
+        return Ok(None);
+    };
+    let manifest = Manifest::read(disk, dir)?;
+    Base::of(&manifest, dir, ddl.control.control().uuid).map(Some)
 }
 
 /// Counts a thread that ends.

@@ -4,7 +4,7 @@
 //! Lines of text, each a word and what follows it:
 //!
 //! ```text
-//! varve-backup 1
+//! varve-backup 2
 //! database 4f1c…              the database's uuid, 32 hexadecimal digits
 //! page-size 16384
 //! begun 1796032821            seconds since 1970
@@ -12,13 +12,19 @@
 //! redo 8192 1234567           LSNs: the copied redo begins and ends there
 //! damaged 17 90               a page that was copied as it is: tablespace, page
 //! lost a/t.vdt                a tablespace that was not there
+//! period 91d0…                the period of written pages that began with it, 32 hexadecimal digits
+//! base 57aa…                  of an increment: the period of the backup that it goes with
+//! space 17 640 clear changed a/t.vdt
+//!                             a tablespace, its pages, how they are written (clear, encrypted, or unknown),
+//!                             whole or changed, its path
 //! file 8192 0b3df1e2 varve.ctl    bytes, CRC-32C, path in the backup
 //! end 5d0c11f7                CRC-32C of everything before this line
 //! ```
 //!
-//! `damaged`, `lost` and `file` may come any number of times, in this order. The last word of `file` and of
-//! `lost` goes to the end of the line; a backslash and a line end in it have a backslash before them, as `\\`
-//! and `\n`.
+//! `damaged`, `lost`, `space` and `file` may come any number of times, in this order. The last word of
+//! `lost`, `space` and `file` goes to the end of the line; a backslash and a line end in it have a backslash
+//! before them, as `\\` and `\n`. A manifest that begins with `varve-backup 1` has no `period`, `base` and
+//! `space`.
 
 use std::fmt::Write;
 use std::path::{Component, Path};
@@ -27,11 +33,14 @@ use std::str::FromStr;
 use super::BackupSummary;
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use crate::io::{Disk, OpenMode, replace_file};
+use crate::space::PeriodId;
 
 /// The manifest's name in the backup.
 pub const MANIFEST: &str = "varve-backup.manifest";
 
-const FIRST_LINE: &str = "varve-backup 1";
+const FIRST_LINE: &str = "varve-backup 2";
+/// Of older backups, which have no increments.
+const OLD_FIRST_LINE: &str = "varve-backup 1";
 /// A manifest is shorter than this: it has a line for each table.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -43,6 +52,26 @@ pub struct BackupFile {
     pub bytes: u64,
     /// CRC-32C of all of it.
     pub crc: u32,
+}
+
+/// A tablespace of a backup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackupSpace {
+    pub space: SpaceId,
+    /// Of all of it, whatever the backup has.
+    pub pages: u32,
+    /// Whether its pages are written encrypted; `None`: its page 0 is damaged.
+    pub encrypted: Option<bool>,
+    /// The backup has its file. Otherwise it is an increment, and has the pages that were written since its
+    /// base, in a file of their own ([`changed_path`]); none, if there is no such file.
+    pub is_whole: bool,
+    /// As that of a file.
+    pub path: String,
+}
+
+/// Where an increment has the pages of a tablespace.
+pub fn changed_path(space: SpaceId) -> String {
+    format!("changed/{space}.pages")
 }
 
 /// What a backup is made of.
@@ -61,6 +90,12 @@ pub struct Manifest {
     pub damaged: Vec<PageId>,
     /// Where tablespaces should have been that the database had lost.
     pub lost: Vec<String>,
+    /// The period of written pages that began with it. `None`: nothing can be made that goes with it.
+    pub period: Option<PeriodId>,
+    /// Of an increment: that of its base.
+    pub base: Option<PeriodId>,
+    /// Sorted by their numbers; none in an old one.
+    pub spaces: Vec<BackupSpace>,
     /// Sorted by path.
     pub files: Vec<BackupFile>,
 }
@@ -85,6 +120,23 @@ impl Manifest {
         for path in &self.lost {
             line(format_args!("lost {}", escaped(path)));
         }
+        for (word, period) in [("period", self.period), ("base", self.base)] {
+            if let Some(period) = period {
+                line(format_args!("{word} {period:032x}"));
+            }
+        }
+        for space in &self.spaces {
+            let encrypted = match space.encrypted {
+                Some(true) => "encrypted",
+                Some(false) => "clear",
+                None => "unknown",
+            };
+            let whole = if space.is_whole { "whole" } else { "changed" };
+            let (no, pages, path) = (space.space.0, space.pages, escaped(&space.path));
+            line(format_args!(
+                "space {no} {pages} {encrypted} {whole} {path}"
+            ));
+        }
         self.files.iter().for_each(|file| file_line(&mut out, file));
         end_line(&mut out);
         out
@@ -92,8 +144,11 @@ impl Manifest {
 
     /// What the text of a manifest says; an error says what is wrong with it.
     pub fn decode(text: &str) -> std::result::Result<Manifest, String> {
-        let mut lines = Lines::of(text, FIRST_LINE)?;
-        let uuid = u128::from_str_radix(lines.only("database")?, 16);
+        let mut lines = match text.starts_with(OLD_FIRST_LINE) {
+            true => Lines::of(text, OLD_FIRST_LINE)?,
+            false => Lines::of(text, FIRST_LINE)?,
+        };
+        let uuid = id(lines.only("database")?)?;
         let page_size = number(lines.only("page-size")?)?;
         let (begun, ended) = (number(lines.only("begun")?)?, number(lines.only("ended")?)?);
         let (from, to) = pair(lines.only("redo")?)?;
@@ -107,13 +162,19 @@ impl Manifest {
         while let Some(rest) = lines.next("lost") {
             lost.push(unescaped(rest)?);
         }
+        let period = lines.next("period").map(id).transpose()?;
+        let base = lines.next("base").map(id).transpose()?;
+        let mut spaces = Vec::new();
+        while let Some(rest) = lines.next("space") {
+            spaces.push(space_of(rest)?);
+        }
         let mut files = Vec::new();
         while let Some(rest) = lines.next("file") {
             files.push(file_of(rest)?);
         }
         lines.finish()?;
         Ok(Manifest {
-            uuid: uuid.map_err(|e| e.to_string())?.to_be_bytes(),
+            uuid: uuid.to_be_bytes(),
             page_size,
             begun,
             ended,
@@ -121,8 +182,24 @@ impl Manifest {
             to,
             damaged,
             lost,
+            period,
+            base,
+            spaces,
             files,
         })
+    }
+
+    /// The file of this path.
+    pub fn file(&self, path: &str) -> Option<&BackupFile> {
+        let at = self
+            .files
+            .binary_search_by(|file| file.path.as_str().cmp(path));
+        at.ok().map(|at| &self.files[at])
+    }
+
+    pub fn space(&self, space: SpaceId) -> Option<&BackupSpace> {
+        let at = self.spaces.binary_search_by_key(&space, |s| s.space);
+        at.ok().map(|at| &self.spaces[at])
     }
 
     /// Reads that of the backup in `dir`.
@@ -160,6 +237,7 @@ impl Manifest {
             bytes: self.files.iter().map(|file| file.bytes).sum(),
             damaged: self.damaged,
             lost: self.lost,
+            is_increment: self.base.is_some(),
         }
     }
 }
@@ -246,6 +324,37 @@ pub(super) fn unescaped(text: &str) -> std::result::Result<String, String> {
     Ok(out)
 }
 
+/// What the line of a tablespace says behind its first word.
+fn space_of(rest: &str) -> std::result::Result<BackupSpace, String> {
+    let (space, rest) = pair(rest)?;
+    let (pages, rest) = pair(rest)?;
+    let (encrypted, rest) = pair(rest)?;
+    let (whole, path) = pair(rest)?;
+    let path = unescaped(path)?;
+    check_path(&path)?;
+    Ok(BackupSpace {
+        space: SpaceId(number(space)?),
+        pages: number(pages)?,
+        encrypted: match encrypted {
+            "encrypted" => Some(true),
+            "clear" => Some(false),
+            "unknown" => None,
+            other => return Err(format!("{other:?} is no way to write pages")),
+        },
+        is_whole: match whole {
+            "whole" => true,
+            "changed" => false,
+            other => return Err(format!("{other:?} is neither whole nor changed")),
+        },
+        path,
+    })
+}
+
+/// 32 hexadecimal digits.
+fn id(word: &str) -> std::result::Result<u128, String> {
+    u128::from_str_radix(word, 16).map_err(|e| format!("{word}: {e}"))
+}
+
 fn number<N: FromStr>(word: &str) -> std::result::Result<N, String> {
     word.parse().map_err(|_| format!("{word:?} is no number"))
 }
@@ -321,6 +430,24 @@ mod tests {
             to: Lsn(9000),
             damaged: vec![PageId::new(SpaceId(3), PageNo(9))],
             lost: vec!["a/gone.vdt".into()],
+            period: Some(7 << 100),
+            base: Some(8),
+            spaces: vec![
+                BackupSpace {
+                    space: SpaceId(3),
+                    pages: 2,
+                    encrypted: Some(true),
+                    is_whole: true,
+                    path: "a/b c\\d\ne.vdt".into(),
+                },
+                BackupSpace {
+                    space: SpaceId(5),
+                    pages: 7,
+                    encrypted: None,
+                    is_whole: false,
+                    path: "a/t.vdt".into(),
+                },
+            ],
             files: vec![
                 file("a/b c\\d\ne.vdt", 8192),
                 file("end 1", 0),
@@ -333,6 +460,19 @@ mod tests {
     fn what_was_written_is_read() {
         let manifest = sample();
         assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+    }
+
+    /// As an older version wrote it.
+    #[test]
+    fn old_ones_are_read() {
+        let mut old = String::from(
+            "varve-backup 1\ndatabase 000000000000000000000000000000ab\npage-size 4096\nbegun 5\nended 7\nredo 1 2\n\
+             file 512 00000007 varve.ctl\n",
+        );
+        end_line(&mut old);
+        let old = Manifest::decode(&old).unwrap();
+        assert_eq!((old.period, old.base, old.spaces.len()), (None, None, 0));
+        assert_eq!(old.files.len(), 1);
     }
 
     /// BACKUP-5
@@ -363,6 +503,9 @@ mod tests {
         ] {
             let mut manifest = sample();
             manifest.files[0].path = path.into();
+            assert!(Manifest::decode(&manifest.encode()).is_err(), "{path:?}");
+            let mut manifest = sample();
+            manifest.spaces[1].path = path.into();
             assert!(Manifest::decode(&manifest.encode()).is_err(), "{path:?}");
         }
     }

@@ -43,6 +43,8 @@
 //! is made of it: it can be restored beside the one that it was made of. The same with undo tablespaces. What
 //! is not in a backup is made anew at each start: temporary tables, the history store, the doublewrite file.
 
+mod chain;
+mod changed;
 mod collection;
 mod list;
 mod making;
@@ -66,9 +68,9 @@ pub use making::Backup;
 pub(crate) use making::Backup;
 pub use manifest::{BackupFile, MANIFEST};
 pub(crate) use restore::refuse_as_database;
-pub use restore::{Restoring, begin_restore, restore, verify};
+pub use restore::{Restoring, begin_restore, merge, restore, restore_chain, verify, verify_chain};
 #[cfg(feature = "internals")]
-pub use restore::{restore_on, verify_on};
+pub use restore::{merge_on, restore_on, verify_on};
 
 /// While a backup is being made its directory has this one, and this mark.
 const UNFINISHED: &str = "unfinished";
@@ -80,6 +82,9 @@ const PIECE_BYTES: usize = 1 << 20;
 /// How a backup is made.
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
+    /// Makes an increment: a backup that has the pages which were written since this one was made, which is a
+    /// whole one or an increment itself. Nothing else is read of the tablespaces.
+    pub base: Option<PathBuf>,
     /// Threads that copy, the caller's included.
     pub threads: u32,
     /// A backup that is behind the log's checkpoint by more bytes of redo than this fails: the disk of the
@@ -100,6 +105,7 @@ pub struct BackupOptions {
 impl Default for BackupOptions {
     fn default() -> BackupOptions {
         BackupOptions {
+            base: None,
             threads: 2,
             max_redo_bytes: 8 << 30,
             bytes_per_second: 0,
@@ -142,6 +148,8 @@ pub struct BackupSummary {
     pub damaged: Vec<PageId>,
     /// Where tablespaces should have been that were not there, if these were to be left out.
     pub lost: Vec<String>,
+    /// It has only what was written since its base.
+    pub is_increment: bool,
 }
 
 /// The directories that files were put in.

@@ -6,6 +6,10 @@
 //! place has zeros. Blocks of zeros become holes.
 //!
 //! A piece of a file is copied by one thread, others by others.
+//!
+//! For an increment the pages that were written since its base (`space/written.rs`) are read, and no others;
+//! they go to files of their own (`changed`). Which these are is asked once the redo is kept and a period has
+//! begun: what is written from then on is in the redo, or is a matter of the next increment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -17,12 +21,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::changed::{Run, runs_of, tail};
 use super::list::{Listed, Lister};
+use super::manifest::Manifest;
 use super::{UNFINISHED, write_sparse};
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use crate::io::{AlignedBuf, Disk, DiskFile, OpenMode, read_aligned};
 use crate::page;
-use crate::space::{Stage, stage_on};
+use crate::space::{PageSet, PeriodId, Stage, stage_on};
 
 /// Who is too early waits no longer at once: its thread has other things to do.
 const REST: Duration = Duration::from_millis(20);
@@ -50,10 +56,70 @@ pub(super) struct Manner {
 
 /// A tablespace that was copied.
 pub(super) struct CopiedSpace {
-    pub bytes: u64,
-    pub crc: u32,
-    /// How far its encryption was, by its page 0.
-    pub stage: Option<Stage>,
+    /// Of its file in the backup, and the checksum. An increment has none where nothing was written.
+    pub file: Option<(u64, u32)>,
+    pub is_whole: bool,
+    /// That it has.
+    pub pages: u32,
+    /// Whether its pages were written encrypted, by its page 0, if that is whole.
+    pub encrypted: Option<bool>,
+}
+
+/// What an increment goes with.
+pub(super) struct Base {
+    pub period: PeriodId,
+    /// Its directory.
+    dir: PathBuf,
+    /// Whether each of its tablespaces was written encrypted.
+    spaces: BTreeMap<SpaceId, Option<bool>>,
+    /// Pages that were written since.
+    written: Mutex<Arc<PageSet>>,
+}
+
+impl Base {
+    /// # Errors
+    ///
+    /// `Invalid`: it can't be one.
+    pub fn of(manifest: &Manifest, dir: &Path, uuid: [u8; 16]) -> Result<Base> {
+        let refused = |why: &str| {
+            Err(Error::invalid(format!(
+                "an increment on the backup in {}, {why}: make a whole one",
+                dir.display()
+            )))
+        };
+        if manifest.uuid != uuid {
+            return refused("which is of another database");
+        }
+        if !manifest.damaged.is_empty() || !manifest.lost.is_empty() {
+            return refused("which has damaged pages or lacks tables");
+        }
+        let Some(period) = manifest.period else {
+            return refused("which an older version made");
+        };
+        let spaces = manifest.spaces.iter();
+        Ok(Base {
+            period,
+            dir: dir.to_path_buf(),
+            spaces: spaces.map(|s| (s.space, s.encrypted)).collect(),
+            written: Mutex::default(),
+        })
+    }
+
+    /// Asks what was written until now.
+    pub fn ask(&self, lister: &Lister) -> Result<()> {
+        let written = lister.written_pages().since(self.period)?;
+        let written = written.ok_or_else(|| self.unknown())?;
+        *self.written.lock() = Arc::new(written);
+        Ok(())
+    }
+
+    /// The database does not know what was written since.
+    pub fn unknown(&self) -> Error {
+        Error::invalid(format!(
+            "an increment on the backup in {}: it is not known which pages were written since. It is too old, or the              database was restored or has lost its notes: make a whole one",
+            self.dir.display()
+        ))
+    }
 }
 
 /// What was copied.
@@ -69,6 +135,7 @@ pub(super) struct Copied {
 pub(super) struct Copying {
     manner: Manner,
     lister: Lister,
+    base: Option<Base>,
     /// Of the backup.
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -79,8 +146,8 @@ pub(super) struct Copying {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Listed>,
-    /// The file that pieces are taken of.
-    file: Option<(Arc<FileCopy>, u32)>,
+    /// The file that pieces are taken of: from this run on, of which so many pages are taken.
+    file: Option<(Arc<FileCopy>, usize, u32)>,
     copied: BTreeMap<SpaceId, CopiedSpace>,
     damaged: Vec<PageId>,
     /// Of the newest page.
@@ -93,19 +160,32 @@ struct FileCopy {
     space: SpaceId,
     source: Arc<dyn DiskFile>,
     target: Arc<dyn DiskFile>,
+    /// What is copied of it.
+    runs: Vec<Run>,
+    copied_pages: u32,
+    is_whole: bool,
+    /// All that it has.
     pages: u32,
     state: Mutex<FileState>,
 }
 
 #[derive(Default)]
 struct FileState {
-    /// Checksums of pieces, by their first page, with their bytes.
+    /// Checksums of pieces, by their places in the copy, with their bytes.
     pieces: BTreeMap<u32, (u32, usize)>,
     done_pages: u32,
-    /// On page 0.
-    stage: Option<Stage>,
+    /// On page 0: it may say none. `None`: that was not copied.
+    stage: Option<Option<Stage>>,
     /// The file was removed.
     is_gone: bool,
+}
+
+/// What there is to copy of a tablespace.
+enum Opened {
+    File(FileCopy),
+    /// Nothing was written to it since the increment's base.
+    Unchanged(CopiedSpace),
+    NotThere,
 }
 
 /// What was read.
@@ -120,20 +200,22 @@ enum Found {
 /// What a piece consists of.
 struct Piece {
     file: Arc<FileCopy>,
-    first: u32,
-    pages: u32,
+    /// Of one run.
+    pages: Run,
 }
 
 impl Copying {
     pub fn new(
         manner: Manner,
         lister: Lister,
+        base: Option<Base>,
         (disk, dir): (Arc<dyn Disk>, &Path),
         list: Vec<Listed>,
     ) -> Copying {
         Copying {
             manner,
             lister,
+            base,
             disk,
             dir: dir.to_path_buf(),
             state: Mutex::new(State {
@@ -142,6 +224,11 @@ impl Copying {
             }),
             begun: Instant::now(),
         }
+    }
+
+    /// Of an increment: that of its base.
+    pub fn base_period(&self) -> Option<PeriodId> {
+        self.base.as_ref().map(|base| base.period)
     }
 
     pub fn lister(&self) -> &Lister {
@@ -193,70 +280,117 @@ impl Copying {
     }
 
     /// Forgets those of which that is so: they are copied anew when they are needed. Whether there were any.
-    pub fn forget_if(&self, is_other: impl Fn(SpaceId, &CopiedSpace) -> bool) -> bool {
+    pub fn forget_if(&self, is_other: impl Fn(SpaceId, &CopiedSpace) -> bool) -> Result<bool> {
         let mut state = self.state.lock();
         let other = state.copied.iter();
         let other = other.filter(|(space, copied)| is_other(**space, copied));
         let other: BTreeSet<SpaceId> = other.map(|(space, _)| *space).collect();
         state.copied.retain(|space, _| !other.contains(space));
         state.damaged.retain(|page| !other.contains(&page.space));
-        !other.is_empty()
+        match &self.base {
+            // What was written since is to be copied, too.
+            Some(base) if !other.is_empty() => base.ask(&self.lister)?,
+            _ => {}
+        }
+        Ok(!other.is_empty())
     }
 
     /// Copies one tablespace, of which the first `most_pages` are enough, if it is there.
     pub fn copy_now(&self, listed: &Listed, most_pages: u32) -> Result<()> {
-        let Some(file) = self.open(listed, most_pages)? else {
-            return Ok(());
+        let file = match self.open(listed, most_pages)? {
+            Opened::File(file) => file,
+            Opened::Unchanged(copied) => {
+                self.state.lock().copied.insert(listed.space, copied);
+                return Ok(());
+            }
+            Opened::NotThere => return Ok(()),
         };
-        let file = Arc::new(file);
-        let per_piece = self.manner.piece_pages;
-        let mut buf = AlignedBuf::new(per_piece as usize * self.manner.page_size);
-        for first in (0..file.pages).step_by(per_piece as usize) {
-            let pages = per_piece.min(file.pages - first);
-            let file = file.clone();
+        let mut left = Some((Arc::new(file), 0, 0));
+        let mut buf = AlignedBuf::new(self.manner.piece_pages as usize * self.manner.page_size);
+        while let Some(piece) = self.take_piece(&mut left) {
             self.check_interrupt()?;
-            self.copy_piece(&Piece { file, first, pages }, &mut buf)?;
+            self.copy_piece(&piece, &mut buf)?;
         }
         Ok(())
+    }
+
+    /// The next piece of the file, of which there is one, and what is left then.
+    fn take_piece(&self, left: &mut Option<(Arc<FileCopy>, usize, u32)>) -> Option<Piece> {
+        let (file, n, taken) = left.take()?;
+        let run = file.runs[n];
+        let pages = self.manner.piece_pages.min(run.pages - taken);
+        let (first, at) = (run.first + taken, run.at + taken);
+        let next = match taken + pages < run.pages {
+            true => (n, taken + pages),
+            false => (n + 1, 0),
+        };
+        if next.0 < file.runs.len() {
+            *left = Some((file.clone(), next.0, next.1));
+        }
+        let pages = Run { first, pages, at };
+        Some(Piece { file, pages })
     }
 
     fn next_piece(&self) -> Result<Option<Piece>> {
         let mut state = self.state.lock();
         loop {
-            if let Some((file, first)) = state.file.take() {
-                let pages = self.manner.piece_pages.min(file.pages - first);
-                if first + pages < file.pages {
-                    state.file = Some((file.clone(), first + pages));
-                }
-                return Ok(Some(Piece { file, first, pages }));
+            if let Some(piece) = self.take_piece(&mut state.file) {
+                return Ok(Some(piece));
             }
             let Some(listed) = state.waiting.pop_front() else {
                 return Ok(None);
             };
             // One that is not there is looked for again at the end.
-            if let Some(file) = self.open(&listed, u32::MAX)? {
-                state.file = Some((Arc::new(file), 0));
+            match self.open(&listed, u32::MAX)? {
+                Opened::File(file) => state.file = Some((Arc::new(file), 0, 0)),
+                Opened::Unchanged(copied) => drop(state.copied.insert(listed.space, copied)),
+                Opened::NotThere => {}
             }
         }
     }
 
-    fn open(&self, listed: &Listed, most_pages: u32) -> Result<Option<FileCopy>> {
+    fn open(&self, listed: &Listed, most_pages: u32) -> Result<Opened> {
         let keeps_damaged = self.manner.keeps_damaged;
         let Some(source) = self.lister.open(listed, keeps_damaged)? else {
-            return Ok(None);
+            return Ok(Opened::NotThere);
         };
         let path = self.unfinished_path(listed.space);
         if self.disk.exists(&path)? {
             self.disk.remove(&path)?;
         }
-        let open = || self.disk.open(&path, OpenMode::CreatePrivate);
-        let target = self.lister.with_means(open)?;
         let pages = source.len()? / self.manner.page_size as u64;
         let pages = u32::try_from(pages).unwrap_or(u32::MAX).min(most_pages);
-        Ok(Some(FileCopy {
+        let based = self
+            .base
+            .as_ref()
+            .map(|base| (base, base.spaces.get(&listed.space)));
+        let (runs, is_whole) = match based {
+            Some((base, Some(encrypted))) => {
+                let runs = runs_of(&base.written.lock(), listed.space, pages);
+                if runs.is_empty() {
+                    return Ok(Opened::Unchanged(CopiedSpace {
+                        file: None,
+                        is_whole: false,
+                        pages,
+                        encrypted: *encrypted,
+                    }));
+                }
+                (runs, false)
+            }
+            _ => {
+                let (first, at) = (0, 0);
+                (vec![Run { first, pages, at }], true)
+            }
+        };
+        let open = || self.disk.open(&path, OpenMode::CreatePrivate);
+        let target = self.lister.with_means(open)?;
+        Ok(Opened::File(FileCopy {
             space: listed.space,
             source,
             target,
+            copied_pages: runs.iter().map(|run| run.pages).sum(),
+            runs,
+            is_whole,
             pages,
             state: Mutex::default(),
         }))
@@ -264,16 +398,16 @@ impl Copying {
 
     fn copy_piece(&self, piece: &Piece, buf: &mut AlignedBuf) -> Result<()> {
         let page_size = self.manner.page_size;
-        let file = &*piece.file;
-        let bytes = &mut buf[..piece.pages as usize * page_size];
-        let offset = u64::from(piece.first) * page_size as u64;
+        let (file, Run { first, pages, at }) = (&*piece.file, piece.pages);
+        let bytes = &mut buf[..pages as usize * page_size];
+        let offset = u64::from(first) * page_size as u64;
         let mut is_there = match file.source.read_at(bytes, offset) {
             Err(e) if is_cut(&e) => false,
             done => done.map(|()| true)?,
         };
         let (mut newest, mut damaged) = (Lsn(0), Vec::new());
         if is_there {
-            for (no, page) in (piece.first..).zip(bytes.chunks_exact_mut(page_size)) {
+            for (no, page) in (first..).zip(bytes.chunks_exact_mut(page_size)) {
                 let id = PageId::new(file.space, PageNo(no));
                 match self.read_whole(file, id, page)? {
                     Found::Whole => {}
@@ -287,21 +421,21 @@ impl Copying {
                     }
                 }
                 if no == 0 {
-                    file.state.lock().stage = stage_on(page);
+                    file.state.lock().stage = Some(stage_on(page));
                 }
                 newest = newest.max(page::page_lsn(page));
                 let stored = page::place_bytes(page);
                 page[stored..].fill(0);
             }
-            write_sparse(&*file.target, bytes, offset)?;
+            write_sparse(&*file.target, bytes, u64::from(at) * page_size as u64)?;
         }
         let crc = crc32c::crc32c(bytes);
         let is_last = {
             let mut state = file.state.lock();
             state.is_gone |= !is_there;
-            state.pieces.insert(piece.first, (crc, bytes.len()));
-            state.done_pages += piece.pages;
-            state.done_pages == file.pages
+            state.pieces.insert(at, (crc, bytes.len()));
+            state.done_pages += pages;
+            state.done_pages == file.copied_pages
         };
         {
             let mut state = self.state.lock();
@@ -316,7 +450,7 @@ impl Copying {
     }
 
     fn end_file(&self, file: &FileCopy) -> Result<()> {
-        let bytes = u64::from(file.pages) * self.manner.page_size as u64;
+        let mut bytes = u64::from(file.copied_pages) * self.manner.page_size as u64;
         let state = file.state.lock();
         if state.is_gone {
             self.state
@@ -326,15 +460,28 @@ impl Copying {
             return self.disk.remove(&self.unfinished_path(file.space));
         }
         file.target.set_len(bytes)?;
-        file.target.sync()?;
         let pieces = state.pieces.values();
-        let crc = pieces.fold(0, |crc, (next, len)| {
+        let mut crc = pieces.fold(0, |crc, (next, len)| {
             crc32c::crc32c_combine(crc, *next, *len)
         });
+        if !file.is_whole {
+            let tail = tail(file.space, &file.runs);
+            file.target.write_at(&tail, bytes)?;
+            crc = crc32c::crc32c_append(crc, &tail);
+            bytes += tail.len() as u64;
+        }
+        file.target.sync()?;
+        let base = self.base.as_ref().filter(|_| !file.is_whole);
+        let encrypted = match (state.stage, base) {
+            // As the base has it, as page 0 was not written.
+            (None, Some(base)) => base.spaces[&file.space],
+            (stage, _) => stage.flatten().map(Stage::writes_encrypted),
+        };
         let copied = CopiedSpace {
-            bytes,
-            crc,
-            stage: state.stage,
+            file: Some((bytes, crc)),
+            is_whole: file.is_whole,
+            pages: file.pages,
+            encrypted,
         };
         self.state.lock().copied.insert(file.space, copied);
         Ok(())

@@ -9,10 +9,12 @@
 //! name, and so is the backup itself, which opening would change.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::manifest::{BackupFile, MANIFEST, Manifest};
+use super::chain::{Chain, Composed};
+use super::changed::{self, ChangedFile};
+use super::manifest::{BackupFile, BackupSpace, MANIFEST, Manifest};
 use super::{BackupSummary, Directories, refuse_content, write_sparse};
 use crate::base::{DISK_THREADS, Error, PageId, PageNo, Result, map_together};
 use crate::ddl::FILE_EXTENSION;
@@ -33,6 +35,16 @@ pub fn verify(dir: impl AsRef<Path>) -> Result<BackupSummary> {
     verify_on(&RealDisk, dir.as_ref())
 }
 
+/// The same with a backup and the increments that go with it, in their order.
+///
+/// # Errors
+///
+/// Those of [`verify`]. `Invalid`: one does not go with the one before.
+pub fn verify_chain(dirs: &[impl AsRef<Path>]) -> Result<BackupSummary> {
+    let chain = Chain::read_verified(&RealDisk, &paths(dirs))?;
+    Ok(chain.summary(&chain.files()?))
+}
+
 /// Makes a database of the backup in `dir`. Its directory `target` is made, or is empty. Its first start
 /// recovers it, as after a crash.
 ///
@@ -40,39 +52,61 @@ pub fn verify(dir: impl AsRef<Path>) -> Result<BackupSummary> {
 ///
 /// Those of [`verify`], when nothing was written yet. `Invalid`: there is something in the directory.
 pub fn restore(dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<BackupSummary> {
-    restore_on(&RealDisk, dir.as_ref(), target.as_ref())
+    restore_on(&RealDisk, &[dir.as_ref()], target.as_ref())
 }
 
-/// Has a directory, which is empty or is made, refused as a database until [`Restoring::finish`] was there,
-/// whatever else comes there before. The backup is verified.
+/// The same with a backup and the increments that go with it, in their order: what had committed when the
+/// last one ended.
 ///
 /// # Errors
 ///
-/// Those of [`restore`].
-pub fn begin_restore<'a>(dir: &'a Path, target: &'a Path) -> Result<Restoring<'a>> {
-    Restoring::begin(&RealDisk, dir, target)
+/// Those of [`restore`]. `Invalid`: one does not go with the one before.
+pub fn restore_chain(dirs: &[impl AsRef<Path>], target: impl AsRef<Path>) -> Result<BackupSummary> {
+    restore_on(&RealDisk, &paths(dirs), target.as_ref())
+}
+
+/// Makes a whole backup of one and the increments that go with it, in their order. The next increment may
+/// have it as its base, as well as the last one of them.
+///
+/// # Errors
+///
+/// Those of [`restore_chain`].
+pub fn merge(dirs: &[impl AsRef<Path>], target: impl AsRef<Path>) -> Result<BackupSummary> {
+    merge_on(&RealDisk, &paths(dirs), target.as_ref())
+}
+
+fn paths(dirs: &[impl AsRef<Path>]) -> Vec<&Path> {
+    dirs.iter().map(AsRef::as_ref).collect()
+}
+
+/// Has a directory, which is empty or is made, refused as a database until [`Restoring::finish`] was there,
+/// whatever else comes there before. The backup is verified, and the increments.
+///
+/// # Errors
+///
+/// Those of [`restore_chain`].
+pub fn begin_restore(dirs: &[impl AsRef<Path>], target: &Path) -> Result<Restoring<'static>> {
+    Restoring::begin(&RealDisk, &paths(dirs), target)
 }
 
 /// A database that is being made of a backup. Without `finish` its directory stays refused.
 #[must_use]
 pub struct Restoring<'a> {
     disk: &'a dyn Disk,
-    dir: &'a Path,
-    target: &'a Path,
-    manifest: Manifest,
+    chain: Chain<'a>,
+    target: PathBuf,
 }
 
 impl<'a> Restoring<'a> {
-    fn begin(disk: &'a dyn Disk, dir: &'a Path, target: &'a Path) -> Result<Restoring<'a>> {
-        let manifest = read_verified(disk, dir)?;
+    fn begin(disk: &'a dyn Disk, dirs: &[&Path], target: &Path) -> Result<Restoring<'a>> {
+        let chain = Chain::read_verified(disk, dirs)?;
         create_directory(disk, target)?;
         refuse_content(disk, target)?;
-        manifest.write(disk, target)?;
+        chain.last().manifest.write(disk, target)?;
         Ok(Restoring {
             disk,
-            dir,
-            target,
-            manifest,
+            chain,
+            target: target.to_path_buf(),
         })
     }
 
@@ -82,35 +116,66 @@ impl<'a> Restoring<'a> {
     ///
     /// `CorruptFile`: a file has changed since it was verified. `Io`: one can't be read or written.
     pub fn finish(self) -> Result<BackupSummary> {
-        let Restoring {
-            disk,
-            dir,
-            target,
-            manifest,
-        } = self;
-        let mut directories = Directories::default();
-        for file in &manifest.files {
-            directories.make(disk, target, &file.path)?;
-        }
-        let is_control = |file: &&BackupFile| file.path == CONTROL_FILE;
-        let (control, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(is_control);
-        // The control file last.
-        for files in [others, control] {
-            let copied = map_together(&files, DISK_THREADS, |file| {
-                let copy = copy_back(disk, dir, target, file)?;
-                // The holes of a compressed tablespace belong to it. Others are as they were made: later
-                // writes do not fail for space.
-                if !FileHeader::read(&*copy).is_ok_and(|header| header.compression.is_some()) {
-                    copy.fill_holes()?;
-                }
-                copy.sync()
-            });
-            copied.into_iter().collect::<Result<()>>()?;
-        }
-        directories.sync(disk)?;
-        disk.sync_dir(target)?;
+        let (disk, target) = (self.disk, &*self.target);
+        let files = self.chain.files()?;
+        self.make(&files, |copy| {
+            // The holes of a compressed tablespace belong to it. Others are as they were made: later writes
+            // do not fail for space.
+            match FileHeader::read(copy).is_ok_and(|header| header.compression.is_some()) {
+                true => Ok(()),
+                false => copy.fill_holes(),
+            }
+        })?;
         disk.remove(&target.join(MANIFEST))?;
         disk.sync_dir(target)?;
+        Ok(self.chain.summary(&files))
+    }
+
+    /// Makes the files, durably, the control file last.
+    fn make(
+        &self,
+        files: &[Composed<'_>],
+        finish: impl Fn(&dyn DiskFile) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let (disk, target) = (self.disk, &*self.target);
+        let mut directories = Directories::default();
+        for file in files {
+            directories.make(disk, target, file.path)?;
+        }
+        let is_control = |file: &&Composed<'_>| file.path == CONTROL_FILE;
+        let (control, others): (Vec<_>, Vec<_>) = files.iter().partition(is_control);
+        for files in [others, control] {
+            let made = map_together(&files, DISK_THREADS, |file| {
+                let made = self.chain.make(file, target)?;
+                finish(&*made)?;
+                made.sync()
+            });
+            made.into_iter().collect::<Result<()>>()?;
+        }
+        directories.sync(disk)?;
+        disk.sync_dir(target)
+    }
+
+    /// Makes a whole backup instead.
+    fn merge(self) -> Result<BackupSummary> {
+        let (disk, target) = (self.disk, &*self.target);
+        let files = self.chain.files()?;
+        self.make(&files, |_| Ok(()))?;
+        let listed = map_together(&files, DISK_THREADS, |file| sum(disk, target, file.path));
+        let listed: Vec<BackupFile> = listed.into_iter().collect::<Result<_>>()?;
+        let last = self.chain.last().manifest.clone();
+        let spaces = last.spaces.into_iter().map(|space| BackupSpace {
+            is_whole: true,
+            ..space
+        });
+        let manifest = Manifest {
+            base: None,
+            spaces: spaces.collect(),
+            files: listed,
+            ..last
+        };
+        // In place of the one that said that it is not complete.
+        manifest.write(disk, target)?;
         Ok(manifest.into_summary())
     }
 }
@@ -120,9 +185,14 @@ pub fn verify_on(disk: &dyn Disk, dir: &Path) -> Result<BackupSummary> {
     Ok(read_verified(disk, dir)?.into_summary())
 }
 
-/// [`restore`] on another implementation of the disk.
-pub fn restore_on(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<BackupSummary> {
-    Restoring::begin(disk, dir, target)?.finish()
+/// [`restore_chain`] on another implementation of the disk.
+pub fn restore_on(disk: &dyn Disk, dirs: &[&Path], target: &Path) -> Result<BackupSummary> {
+    Restoring::begin(disk, dirs, target)?.finish()
+}
+
+/// [`merge`] on another implementation of the disk.
+pub fn merge_on(disk: &dyn Disk, dirs: &[&Path], target: &Path) -> Result<BackupSummary> {
+    Restoring::begin(disk, dirs, target)?.merge()
 }
 
 /// Refuses a backup, or what an interrupted restore has left, as a database.
@@ -138,7 +208,7 @@ pub(crate) fn refuse_as_database(disk: &dyn Disk, dir: &Path) -> Result<()> {
 }
 
 /// The manifest of a backup that is as it was made.
-fn read_verified(disk: &dyn Disk, dir: &Path) -> Result<Manifest> {
+pub(super) fn read_verified(disk: &dyn Disk, dir: &Path) -> Result<Manifest> {
     let manifest = Manifest::read(disk, dir)?;
     let damaged: BTreeSet<PageId> = manifest.damaged.iter().copied().collect();
     let verified = map_together(&manifest.files, DISK_THREADS, |file| {
@@ -173,17 +243,21 @@ fn check_file(
 ) -> Result<BackupFile> {
     let path = dir.join(&file.path);
     let extension = Path::new(&file.path).extension();
-    if extension.is_none_or(|e| e != FILE_EXTENSION) {
-        return sum(disk, dir, &file.path);
-    }
-    let space = FileHeader::read(&*disk.open(&path, OpenMode::ReadOnly)?)?
-        .intro
-        .space;
-    let mut no = 0;
+    let has = |known: &str| extension.is_some_and(|e| e == known);
+    let changed;
+    let mut pages: Box<dyn Iterator<Item = PageId> + '_> = if has(FILE_EXTENSION) {
+        let header = FileHeader::read(&*disk.open(&path, OpenMode::ReadOnly)?)?;
+        let space = header.intro.space;
+        Box::new((0..=u32::MAX).map(move |no| PageId::new(space, PageNo(no))))
+    } else if has(changed::EXTENSION) {
+        changed = ChangedFile::open(disk, &path, page_size)?;
+        Box::new(changed.pages())
+    } else {
+        Box::new(std::iter::empty())
+    };
     read_all(disk, dir, &file.path, &mut |bytes, _| {
-        for bytes in bytes.chunks(page_size) {
-            let id = PageId::new(space, PageNo(no));
-            no += 1;
+        // What is behind an increment's pages is none.
+        for (bytes, id) in bytes.chunks(page_size).zip(&mut pages) {
             let whole = match bytes.len() == page_size {
                 true if damaged.contains(&id) => Ok(()),
                 true => page::verify(bytes, id),
@@ -203,12 +277,12 @@ pub(super) fn sum(disk: &dyn Disk, dir: &Path, path: &str) -> Result<BackupFile>
     read_all(disk, dir, path, &mut |_, _| Ok(()))
 }
 
-/// Reads a file from its beginning to its end. `each` gets the bytes, and where they stand.
-fn read_all(
+/// Reads a file from its beginning to its end. `each` gets the bytes, whole pages, and where they stand.
+pub(super) fn read_all(
     disk: &dyn Disk,
     dir: &Path,
     path: &str,
-    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+    each: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
 ) -> Result<BackupFile> {
     let file = disk.open(&dir.join(path), OpenMode::ReadOnly)?;
     let bytes = file.len()?;
@@ -217,8 +291,8 @@ fn read_all(
     while at < bytes {
         let some = &mut buf[..CHUNK.min((bytes - at) as usize)];
         file.read_at(some, at)?;
-        each(some, at)?;
         crc = crc32c::crc32c_append(crc, some);
+        each(some, at)?;
         at += some.len() as u64;
     }
     Ok(BackupFile {

@@ -112,6 +112,8 @@ pub enum Sabotage {
     BackupWithoutNewTables,
     /// BACKUP-3: a backup has pages as they are read, whole or not.
     TornPageInBackup,
+    /// TRACK-2: pages that redo names do not count as written since the last backup.
+    RecoveredPagesNotNoted,
 }
 
 impl Sabotage {

@@ -139,6 +139,13 @@ pub trait PageStore: Send + Sync {
     fn was_refused(&self, _page: PageId) -> bool {
         false
     }
+    /// These pages may have been written to their files (TRACK-1), although nobody has this process write
+    /// them.
+    fn note_written(&self, _pages: &[PageId]) {}
+    /// Makes durable which pages were written, before a checkpoint is recorded (TRACK-2).
+    fn save_written(&self) -> Result<()> {
+        Ok(())
+    }
     /// These pages are durable in their places, and so many bytes long there.
     fn written(&self, _pages: &[(PageId, usize)]) {}
     /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped

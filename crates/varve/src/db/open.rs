@@ -271,6 +271,16 @@ fn new_spaces(
     Ok(spaces)
 }
 
+fn load_written(spaces: &Spaces, logger: &Logger) -> Result<()> {
+    if let Some(why) = spaces.written_pages().load()? {
+        let message = format!(
+            "it is not known any more which pages were written since the last backup: the next one can't be an increment: {why}"
+        );
+        logger(LogLevel::Warning, &message);
+    }
+    Ok(())
+}
+
 /// The redo log, and what it says beyond the checkpoint.
 struct Redo {
     scan: Scan,
@@ -301,6 +311,7 @@ fn read_redo(
         }
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
+    load_written(&files.spaces, logger)?;
     files.spaces.recover_counters(scan.counters.values());
     if let TableFiles::Found(found) = &files.tables
         && scan.frames > 0
@@ -533,6 +544,9 @@ impl Opening<'_> {
     ) -> Result<Option<Arc<PageMap>>> {
         match changes {
             Changes::Map(map) => {
+                if !self.options.is_sabotaged(Sabotage::RecoveredPagesNotNoted) {
+                    map.note_written(&**pool.store());
+                }
                 // Tables' files are opened when it is known where they are.
                 let is_later = |space: SpaceId| {
                     let may_be = matches!(files.tables, TableFiles::MayDiffer);

@@ -3,8 +3,8 @@
 //! WAL-2, step by step. (1) Read the log's `complete` *first*: every mini-transaction below it has
 //! registered its pages' `first_change`. (2) Take the least of it, of every dirty page's `first_change`, and
 //! of the holds. (3) Make the log durable up to there: what the checkpoint passes may be recorded nowhere but
-//! in the log. (4) Write and sync the control file. (5) Only then tell the log, which may recycle files
-//! below.
+//! in the log. (4) Make durable which pages were written (TRACK-2), then write and sync the control file.
+//! (5) Only then tell the log, which may recycle files below.
 //!
 //! A **hold** is an explicit floor: recovery's redo not yet applied, a file whose removal is decided but not
 //! done. The pool is asked with a `complete` that no hold is below, because its answer relies on no page
@@ -136,11 +136,15 @@ impl Checkpointer {
             return Ok(old);
         }
         self.log.sync_to(lsn)?;
-        let written = self.control.update(|control| {
-            control.checkpoint = lsn;
-            control.clean_shutdown = clean;
-            (self.fill_control)(control);
-        });
+        let update = || {
+            self.pool.store().save_written()?;
+            self.control.update(|control| {
+                control.checkpoint = lsn;
+                control.clean_shutdown = clean;
+                (self.fill_control)(control);
+            })
+        };
+        let written = update();
         if let Err(e) = written {
             self.log
                 .poison(format!("the checkpoint could not be written: {e}"));

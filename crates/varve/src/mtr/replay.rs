@@ -73,6 +73,8 @@ pub fn damaged(start: Lsn, what: &str) -> Error {
 }
 
 fn touch(pool: &BufferPool, id: PageId, fresh: bool, end: Lsn) -> Result<Touched<'_>> {
+    // It may have the change already, and not be written again.
+    pool.store().note_written(&[id]);
     if !pool.store().ensure(id)? {
         return Ok(Touched { id, page: None });
     }

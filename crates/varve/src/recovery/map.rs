@@ -32,11 +32,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::chain;
 use super::divided::Divided;
 use super::indexed::Indexed;
-use super::pages::{Units, unit_of};
+use super::pages::{UNIT_PAGES, Units, unit_of};
 use super::partition::Loaded;
 use crate::base::{Error, Lsn, PageId, Result, SpaceId};
 use crate::buffer::{Need, PageStore, PendingRedo};
@@ -235,6 +236,15 @@ impl PageMap {
     /// The tablespaces, each with the last of its pages that lacks redo.
     pub fn spaces(&self) -> Vec<PageId> {
         self.units.spaces()
+    }
+
+    /// All pages that redo names may have been written with it (TRACK-2).
+    pub fn note_written(&self, store: &dyn PageStore) {
+        for unit in self.units.all() {
+            let pages: SmallVec<[PageId; UNIT_PAGES as usize]> =
+                unit.pages(unit.marks.lacks).collect();
+            store.note_written(&pages);
+        }
     }
 
     /// Makes durable what the tablespaces' files hold (REC-7).

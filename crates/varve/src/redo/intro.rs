@@ -24,7 +24,7 @@ pub const INTRO_BYTES: usize = 64;
 
 /// The format version that this program writes. docs/format.md says what each one is, and what a new one has
 /// to bring.
-pub const FORMAT_VERSION: u32 = 14;
+pub const FORMAT_VERSION: u32 = 15;
 /// The oldest one that it reads.
 pub const OLDEST_VERSION: u32 = 4;
 

@@ -71,6 +71,7 @@ mod file;
 mod header;
 mod link;
 mod making;
+mod page_store;
 mod registry;
 mod removal;
 mod spare;
@@ -78,6 +79,7 @@ mod spare;
 mod tests;
 mod unlogged;
 mod verify;
+mod written;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -96,6 +98,7 @@ pub use header::{DefinitionCopy, FileHeader, SpaceKind, Stage, definition_room, 
 pub use link::{Dangling, target_name};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 pub use spare::SPARE_FILE;
+pub use written::{PageSet, PeriodId, WrittenPages};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 #[cfg(doc)]

@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use varve::{ColumnType, Database, Isolation, Options, Table, TableDef, values};
 
-pub const ROWS: i64 = 400;
-
 pub fn small() -> Options {
     Options {
         page_size: 4096,
@@ -46,12 +44,12 @@ pub fn count(db: &Database, name: &str) -> u64 {
     report.rows
 }
 
-/// A directory with a database in `db`, which has a table.
-pub fn database() -> (tempfile::TempDir, Database, Table) {
+/// A directory with a database in `db`, which has a table with so many rows.
+pub fn database_with(rows: i64) -> (tempfile::TempDir, Database, Table) {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path().join("db"), small()).unwrap();
     let table = table(&db, "a/t");
-    fill(&db, &table, 0..ROWS);
+    fill(&db, &table, 0..rows);
     (dir, db, table)
 }
 

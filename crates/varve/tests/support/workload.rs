@@ -235,6 +235,7 @@ pub struct Report {
     pub most_rows: usize,
     /// That were made, restored and compared.
     pub backups: usize,
+    pub increments: usize,
 }
 
 /// Runs the workload; panics where the database and the oracle disagree.
@@ -331,6 +332,8 @@ struct Runner {
     tables: Vec<Table>,
     /// One that is being made.
     backup: Option<BackupSteps>,
+    /// Backups that are there, each but the first an increment on the one before.
+    chain: Vec<PathBuf>,
     db: Option<Database>,
     dir: TempDir,
     /// For backups, and databases that are made of them.
@@ -352,6 +355,7 @@ impl Runner {
             next_xid: 0,
             tables: Vec::new(),
             backup: None,
+            chain: Vec::new(),
             db: None,
             dir,
             backups: tempfile::tempdir().unwrap(),

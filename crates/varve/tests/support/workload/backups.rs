@@ -1,12 +1,15 @@
 //! Backups beside everything else: each is made in small steps between those of the workload, restored, and
-//! compared with what had committed when it ended.
+//! compared with what had committed when it ended. Most are increments on the one before, or on an older one.
 
 use std::fs;
 
-use varve::backup::{Backup, BackupOptions, restore_on};
+use varve::backup::{Backup, BackupOptions, merge_on, restore_on};
 use varve::internals::io::{Disk, RealDisk};
 
 use super::*;
+
+/// No chain is longer.
+const LONGEST: usize = 6;
 
 /// A backup that is being made.
 pub(super) struct BackupSteps {
@@ -40,14 +43,22 @@ impl Runner {
     }
 
     fn begin_backup(&mut self) {
-        let dir = self.place_of_backups().join("made");
+        // Of none of the chain: now and then it begins anew, or goes on from an older one.
+        let kept = self.rng.random_range(0..=self.chain.len().min(LONGEST - 1));
+        let kept = match self.rng.random_range(0..4) {
+            0 => kept,
+            _ => self.chain.len() % LONGEST,
+        };
+        self.chain.truncate(kept);
+        let dir = self.place_of_backups().join(format!("made-{kept}"));
         self.remove(&dir);
         let options = BackupOptions {
+            base: self.chain.last().cloned(),
             piece_bytes: self.config.page_size as usize * self.rng.random_range(1..=8),
             ..BackupOptions::default()
         };
         let backup = self.db().backup_in_steps(&dir, options).unwrap();
-        self.trace.note("begin a backup".into());
+        self.trace.note(format!("begin a backup on {kept} others"));
         self.backup = Some(BackupSteps {
             backup,
             dir,
@@ -61,10 +72,34 @@ impl Runner {
         self.trace.doing = "end of the backup".into();
         let made = steps.backup.finish().unwrap();
         assert!(made.damaged.is_empty() && made.lost.is_empty());
+        assert_eq!(made.is_increment, !self.chain.is_empty());
+        self.chain.push(steps.dir);
         let to = self.place_of_backups().join("restored");
         self.remove(&to);
-        let restored = restore_on(&*self.disk(), &steps.dir, &to).unwrap();
-        assert_eq!(restored, made);
+        let chain: Vec<&Path> = self.chain.iter().map(|dir| &**dir).collect();
+        let restored = restore_on(&*self.disk(), &chain, &to).unwrap();
+        assert_eq!((restored.from, restored.to), (made.from, made.to));
+        if made.is_increment {
+            self.report.increments += 1;
+        } else {
+            assert_eq!(restored, made);
+        }
+        if self.rng.random_ratio(1, 8) {
+            let name = match self.chain[0].ends_with("merged") {
+                true => "merged-again",
+                false => "merged",
+            };
+            let merged = self.place_of_backups().join(name);
+            self.remove(&merged);
+            assert_eq!(merge_on(&*self.disk(), &chain, &merged).unwrap(), restored);
+            self.remove(&to);
+            assert_eq!(
+                restore_on(&*self.disk(), &[&*merged], &to).unwrap(),
+                restored
+            );
+            // What is made next may go with it.
+            self.chain = vec![merged];
+        }
         let db = self.config.open_with(&to, None).unwrap();
         assert!(db.wait_for_recovery(Duration::from_secs(60)));
         let names = db.prepared();
