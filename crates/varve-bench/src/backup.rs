@@ -4,7 +4,8 @@
 //! Each engine has a server of its own with nothing but its tables: Varve's is backed up by `varve backup`
 //! (which has mariadb-backup copy what else there is), InnoDB's by mariadb-backup alone. Both are restored
 //! into a directory of their own: what was copied is copied back, mariadb-backup prepares InnoDB's part, and
-//! a server is started and counts the rows.
+//! a server is started and counts the rows. When the load is over, another whole backup is made, a hundredth of
+//! the rows is changed, and an increment on it is made.
 
 use std::fs;
 use std::path::Path;
@@ -55,13 +56,16 @@ pub struct BackupArgs {
 }
 
 /// What is measured, and its decimals.
-const WHAT: [(&str, usize); 6] = [
+const WHAT: [(&str, usize); 9] = [
     ("seconds of the backup", 1),
     ("transactions a second before", 0),
     ("transactions a second meanwhile", 0),
     ("share of those before", 3),
     ("MiB of the backup", 0),
     ("seconds until a restored server answers", 1),
+    ("seconds of a backup without a load", 1),
+    ("seconds of an increment after 1 % of changes", 1),
+    ("MiB of the increment", 0),
 ];
 type Figures = [f64; WHAT.len()];
 /// Until the load runs as it does later.
@@ -132,7 +136,7 @@ fn measure(
         let load = scope.spawn(|| database.run_by_seconds(&args.script, args.threads, loaded));
         thread::sleep(Duration::from_secs(args.before));
         let begun = Instant::now();
-        let done = back_up(database, args, program, &made);
+        let done = back_up(database, args, program, None, &made);
         let took = begun.elapsed();
         let seconds = load.join().expect("no panic")?;
         done.map(|()| (seconds, took))
@@ -160,6 +164,23 @@ fn measure(
         args.rows
     );
     second.stop()?;
+    let (base, increment) = (place.join("base"), place.join("increment"));
+    let timed = |base: Option<&Path>, made: &Path| {
+        let begun = Instant::now();
+        back_up(database, args, program, base, made)?;
+        anyhow::Ok(begun.elapsed().as_secs_f64())
+    };
+    let whole = timed(None, &base)?;
+    let mut client = server.connect()?;
+    for table in 1..=args.tables {
+        client.query(&format!(
+            "UPDATE {}.sbtest{table} SET c = REVERSE(c) WHERE id <= {}",
+            database.database,
+            args.rows / 100
+        ))?;
+    }
+    let part = timed(Some(&base), &increment)?;
+    let part_bytes = bytes_of(&increment)?;
     Ok([
         took.as_secs_f64(),
         before,
@@ -167,10 +188,19 @@ fn measure(
         meanwhile / before,
         bytes as f64 / f64::from(1 << 20),
         answered.as_secs_f64(),
+        whole,
+        part,
+        part_bytes as f64 / f64::from(1 << 20),
     ])
 }
 
-fn back_up(database: &Sysbench<'_>, args: &BackupArgs, program: &Path, made: &Path) -> Result<()> {
+fn back_up(
+    database: &Sysbench<'_>,
+    args: &BackupArgs,
+    program: &Path,
+    base: Option<&Path>,
+    made: &Path,
+) -> Result<()> {
     let socket = format!("--socket={}", database.socket.display());
     let backup = match database.engine {
         Engine::Varve => database
@@ -178,12 +208,14 @@ fn back_up(database: &Sysbench<'_>, args: &BackupArgs, program: &Path, made: &Pa
             .own_program(program)
             .args(["backup", &socket, "--user=root"])
             .arg(format!("--threads={}", args.copiers))
+            .args(base.map(|base| format!("--base={}", base.display())))
             .arg(made),
         Engine::Innodb => database
             .prefix
             .program("mariadb-backup")
             .args(["--no-defaults", "--backup", "--user=root", &socket])
             .arg(format!("--parallel={}", args.copiers))
+            .args(base.map(|base| format!("--incremental-basedir={}", base.display())))
             .arg(format!("--target-dir={}", made.display())),
     };
     command::output(backup).map(drop)

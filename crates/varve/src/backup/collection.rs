@@ -74,7 +74,7 @@ impl Collection {
         let path = dir.join(COLLECTION);
         if !disk.exists(&path)? {
             return Err(Error::not_found(format!(
-                "{COLLECTION} in {}: it is written when all of it is there",
+                "{COLLECTION} in {}, which is written when all of it is there,",
                 dir.display()
             )));
         }

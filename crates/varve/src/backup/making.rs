@@ -470,7 +470,7 @@ impl Backup {
         }
         if let (Some(path), false) = (lost.first(), self.options.keep_damaged) {
             return Err(Error::not_found(format!(
-                "{path}, the file of a table, which the backup would lack: bring it back, or have damaged tables kept as they are"
+                "{path}, a table's file that the backup would lack unless damaged tables are kept as they are,"
             )));
         }
         // With copies of tablespaces that have gone.

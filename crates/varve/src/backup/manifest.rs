@@ -211,7 +211,7 @@ impl Manifest {
         let path = dir.join(MANIFEST);
         if !disk.exists(&path)? {
             return Err(Error::not_found(format!(
-                "a backup in {}: there is no {MANIFEST}, which is written when a backup is complete",
+                "a backup in {}, with its {MANIFEST}, which is there when a backup is complete,",
                 dir.display()
             )));
         }
