@@ -1,11 +1,15 @@
 //! `varve backup` and `varve restore` on a server in use, with tables of several engines.
 //!
-//! Writers put each row into a VARVE and an InnoDB table in one transaction, and into an Aria table; another
+//! Writers put each row into a VARVE and an InnoDB table in one transaction, and into an Aria table (on a
+//! server without InnoDB into two VARVE tables); another
 //! one makes, alters, renames, empties and drops tables. A backup is made meanwhile, verified, restored, and
 //! a second server started on it. There both tables have the same rows: of each writer those up to one of
 //! them, no fewer than were acknowledged when the backup began, and no more than there were when it ended.
 //! Then the binary log is played to it from the position that the backup names: it has what the first server
 //! has, row by row. So the position is that of the backup, for all engines.
+//!
+//! Before that, `varve restore --until` has taken it to a moment after the backup, by a GTID or a position,
+//! in which both tables have the same rows.
 //!
 //! The first backup is a whole one, others are increments, each on the one before, and every third one is
 //! merged with those before it: the next goes with what comes of that.
@@ -40,20 +44,28 @@ pub struct BackupArgs {
 }
 
 pub fn run(workspace: &Workspace, args: &BackupArgs) -> Result<()> {
-    check(workspace, args.rounds)
+    check(workspace, args.rounds, Engine::Innodb)?;
+    check(workspace, args.rounds, Engine::Varve)
 }
 
 /// A few backups.
 pub fn run_suite(workspace: &Workspace) -> Result<Count> {
-    check(workspace, 3)?;
+    check(workspace, 3, Engine::Innodb)?;
+    check(workspace, 2, Engine::Varve)?;
     Ok(Count {
-        passed: 3,
+        passed: 5,
         ..Count::default()
     })
 }
 
-fn options() -> Vec<String> {
+/// `other`: what stands beside VARVE; a server of VARVE alone has no InnoDB.
+fn options(other: Engine) -> Vec<String> {
+    let skips_innodb = match other {
+        Engine::Innodb => "--loose-innodb",
+        Engine::Varve => "--skip-innodb",
+    };
     let options = [
+        skips_innodb,
         "--plugin-load-add=ha_varve",
         "--default-storage-engine=VARVE",
         "--log-bin=binlog",
@@ -61,7 +73,7 @@ fn options() -> Vec<String> {
         "--server-id=1",
         "--sync-binlog=0",
         "--varve-flush-log-at-trx-commit=2",
-        "--innodb-flush-log-at-trx-commit=2",
+        "--loose-innodb-flush-log-at-trx-commit=2",
         // Small enough for pages to be written, and the log to be used again, all the time.
         "--varve-buffer-pool-size=16M",
         "--varve-redo-log-capacity=16M",
@@ -69,19 +81,26 @@ fn options() -> Vec<String> {
     options.map(String::from).to_vec()
 }
 
-fn check(workspace: &Workspace, rounds: u32) -> Result<()> {
+/// `other`: the engine of the other table.
+fn check(workspace: &Workspace, rounds: u32, other: Engine) -> Result<()> {
     let prefix = plugin::prefix_for(workspace, &[Engine::Varve, Engine::Innodb])?;
     let program = programs_as_tested(workspace)?.join("varve");
     let dir = workspace.target.join("backup");
     remove_dir(&dir)?;
     let source = dir.join("source");
     DataDir(source.clone()).initialise(&prefix)?;
-    let mut server = Server::start(&prefix, DataDir(source.clone()), None, &options())?;
-    prepare(&server)?;
+    let mut server = Server::start(&prefix, DataDir(source.clone()), None, &options(other))?;
+    prepare(&server, other)?;
     let mut chain = Vec::new();
     for round in 0..rounds {
         let place = dir.join(format!("round-{round}"));
-        let told = one(&prefix, &program, &server, &place, &mut chain);
+        let source = Source {
+            prefix: &prefix,
+            program: &program,
+            server: &server,
+            other,
+        };
+        let told = one(&source, &place, &mut chain);
         told.with_context(|| {
             format!(
                 "round {round}; what there is of it is in {}",
@@ -94,16 +113,16 @@ fn check(workspace: &Workspace, rounds: u32) -> Result<()> {
     remove_dir(&dir)
 }
 
-fn prepare(server: &Server) -> Result<()> {
+fn prepare(server: &Server, other: Engine) -> Result<()> {
     let mut client = server.connect()?;
-    for statement in [
-        "CREATE DATABASE d",
-        "CREATE TABLE d.v (writer INT, n BIGINT, text VARCHAR(200), PRIMARY KEY (writer, n), KEY (text)) ENGINE=VARVE",
-        "CREATE TABLE d.i (writer INT, n BIGINT, text VARCHAR(200), PRIMARY KEY (writer, n), KEY (text)) ENGINE=InnoDB",
-        "CREATE TABLE d.a (writer INT, n BIGINT, PRIMARY KEY (writer, n)) ENGINE=Aria",
-    ] {
-        client.query(statement)?;
+    client.query("CREATE DATABASE d")?;
+    for (name, engine) in [("v", Engine::Varve), ("i", other)] {
+        client.query(&format!(
+            "CREATE TABLE d.{name} (writer INT, n BIGINT, text VARCHAR(200), PRIMARY KEY (writer, n), KEY (text)) ENGINE={}",
+            engine.name()
+        ))?;
     }
+    client.query("CREATE TABLE d.a (writer INT, n BIGINT, PRIMARY KEY (writer, n)) ENGINE=Aria")?;
     let mut n = 0;
     while n < ROWS_AT_FIRST {
         let rows = (n..n + 1000).map(|n| format!("(99, {n}, REPEAT('{n} ', 20))"));
@@ -203,69 +222,132 @@ fn define(client: &mut Client, load: &Load) -> Result<()> {
     Ok(())
 }
 
+/// A server with writers, and how to make backups of it.
+struct Source<'a> {
+    prefix: &'a Prefix,
+    program: &'a Path,
+    server: &'a Server,
+    other: Engine,
+}
+
+/// A backup beside a load.
+struct BesideLoad {
+    took: Duration,
+    /// What had been acknowledged before it began, after it had ended, and somewhat later.
+    before: [u64; WRITERS],
+    after: [u64; WRITERS],
+    last: [u64; WRITERS],
+    /// A moment between the last two.
+    until: (String, String),
+}
+
+impl Source<'_> {
+    fn varve(&self, command: &str) -> Cmd {
+        self.prefix.own_program(self.program).arg(command)
+    }
+
+    fn back_up(&self, base: Option<&PathBuf>, made: &Path) -> Result<BesideLoad> {
+        let (load, server) = (&Load::default(), self.server);
+        let done = thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                scope.spawn(move || {
+                    let client = server.connect();
+                    load.keep(client.and_then(|mut c| write(&mut c, writer, load)));
+                });
+            }
+            scope.spawn(move || {
+                load.keep(server.connect().and_then(|mut c| define(&mut c, load)));
+            });
+            thread::sleep(Duration::from_secs(1));
+            let before = load.numbers();
+            let begun = Instant::now();
+            let socket = server.datadir.socket();
+            let backup = self.varve("backup").arg("--user=root");
+            let done = command::output(
+                backup
+                    .arg(format!("--socket={}", socket.display()))
+                    .args(base.map(|base| format!("--base={}", base.display())))
+                    .arg(made),
+            );
+            let (took, after) = (begun.elapsed(), load.numbers());
+            thread::sleep(Duration::from_millis(250));
+            let until = moment(server, base.is_none());
+            thread::sleep(Duration::from_millis(250));
+            let last = load.numbers();
+            load.stops.store(true, Relaxed);
+            print!("{}", done?);
+            anyhow::Ok(BesideLoad {
+                took,
+                before,
+                after,
+                last,
+                until: until?,
+            })
+        });
+        match load.failed.lock().expect("no panic").take() {
+            Some(e) => Err(e.context("a writer has failed")),
+            None => done,
+        }
+    }
+
+    /// The new backup is verified, and a chain that has become too long merged in `place`.
+    fn add(&self, made: PathBuf, place: &Path, chain: &mut Vec<PathBuf>) -> Result<()> {
+        command::output(self.varve("verify").arg(&made))?;
+        chain.push(made);
+        if chain.len() > MOST_IN_CHAIN {
+            let merged = place.join("merged");
+            let merge = self.varve("backup").arg("--merge").args(&*chain);
+            command::output(merge.arg(&merged))?;
+            for merged in chain.drain(..) {
+                remove_dir(&merged)?;
+            }
+            chain.push(merged);
+        }
+        command::output(self.varve("verify").args(&*chain)).map(drop)
+    }
+
+    /// A server on what is restored there.
+    fn second(&self, restored: &Path) -> Result<Server> {
+        let dir = DataDir(restored.to_path_buf());
+        Server::start(self.prefix, dir, None, &options(self.other))
+    }
+
+    /// Restores the chain, and plays the binary logs up to that moment.
+    fn restore_until(&self, chain: &[PathBuf], place: &Path, until: &str) -> Result<String> {
+        // What it takes to run a server of this prefix.
+        let defaults = place.join("my.cnf");
+        let base = self.prefix.base.display();
+        let plugins = self.prefix.plugin_dir();
+        let own = format!(
+            "[mariadbd]\nbasedir={base}\nplugin-dir={}\nplugin-load-add=ha_varve\n",
+            plugins.display()
+        );
+        std::fs::write(&defaults, own)?;
+        let logs = &self.server.datadir.0;
+        command::output(
+            self.varve("restore")
+                .args(chain)
+                .arg(place.join("restored"))
+                .arg(format!("--until={until}"))
+                .arg(format!("--binlogs={}", logs.display()))
+                .arg(format!("--defaults-file={}", defaults.display())),
+        )
+    }
+}
+
 /// `chain`: backups that there are, and then this one, too.
-fn one(
-    prefix: &Prefix,
-    program: &Path,
-    server: &Server,
-    place: &Path,
-    chain: &mut Vec<PathBuf>,
-) -> Result<()> {
-    let load = Load::default();
+fn one(source: &Source<'_>, place: &Path, chain: &mut Vec<PathBuf>) -> Result<()> {
     let (made, restored) = (place.join("made"), place.join("restored"));
     std::fs::create_dir_all(place)?;
-    let (mut before, mut after, mut took) = ([0; WRITERS], [0; WRITERS], Duration::ZERO);
-    let backed_up = thread::scope(|scope| -> Result<()> {
-        let load = &load;
-        for writer in 0..WRITERS {
-            scope.spawn(move || {
-                load.keep(
-                    server
-                        .connect()
-                        .and_then(|mut c| write(&mut c, writer, load)),
-                );
-            });
-        }
-        scope.spawn(move || {
-            load.keep(server.connect().and_then(|mut c| define(&mut c, load)));
-        });
-        thread::sleep(Duration::from_secs(1));
-        before = load.numbers();
-        let begun = Instant::now();
-        let done = command::output(
-            varve(prefix, program, "backup")
-                .arg(format!("--socket={}", server.datadir.socket().display()))
-                .arg("--user=root")
-                .args(
-                    chain
-                        .last()
-                        .map(|base| format!("--base={}", base.display())),
-                )
-                .arg(&made),
-        );
-        took = begun.elapsed();
-        after = load.numbers();
-        thread::sleep(Duration::from_millis(500));
-        load.stops.store(true, Relaxed);
-        done.map(|said| print!("{said}"))
-    });
-    if let Some(e) = load.failed.lock().expect("no panic").take() {
-        return Err(e.context("a writer has failed"));
-    }
-    backed_up?;
-    command::output(varve(prefix, program, "verify").arg(&made))?;
-    chain.push(made);
-    if chain.len() > MOST_IN_CHAIN {
-        let merged = place.join("merged");
-        let merge = varve(prefix, program, "backup").arg("--merge");
-        command::output(merge.args(&*chain).arg(&merged))?;
-        for merged in chain.drain(..) {
-            remove_dir(&merged)?;
-        }
-        chain.push(merged);
-    }
-    command::output(varve(prefix, program, "verify").args(&*chain))?;
-    let restore = varve(prefix, program, "restore").args(&*chain);
+    let BesideLoad {
+        took,
+        before,
+        after,
+        last,
+        until: (until, start),
+    } = source.back_up(chain.last(), &made)?;
+    source.add(made, place, chain)?;
+    let restore = source.varve("restore").args(&*chain);
     let said = command::output(restore.arg(&restored))?;
     let noted = |key: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(key));
@@ -273,27 +355,43 @@ fn one(
             .with_context(|| format!("no {key} in {said}"))
     };
     let (file, position) = (noted("binlog")?, noted("position")?);
-    let mut second = Server::start(prefix, DataDir(restored.clone()), None, &options())?;
-    let compared = compare_engines(&second, before, after).and_then(|()| {
-        play(prefix, server, &second, &file, &position)?;
-        compare_servers(server, &second)
+    let mut second = source.second(&restored)?;
+    let compared = compare_engines(&second, before, after);
+    second.stop()?;
+    compared?;
+    remove_dir(&restored)?;
+    let said = source.restore_until(chain, place, &until)?;
+    ensure!(
+        until != start || said.contains(&format!("played up to gtid {until}")),
+        "not up to gtid {until}: {said}"
+    );
+    let mut second = source.second(&restored)?;
+    let compared = compare_engines(&second, after, last).and_then(|()| {
+        let file = until.split_once(':').map_or(&*file, |(file, _)| file);
+        play(source.prefix, source.server, &second, file, &start)?;
+        compare_servers(source.server, &second)
     });
     second.stop()?;
     compared?;
-    let written: u64 = after
-        .iter()
-        .zip(before)
-        .map(|(after, before)| after - before)
-        .sum();
+    let written = after.iter().sum::<u64>() - before.iter().sum::<u64>();
     println!(
-        "a backup in {:.1} s beside {written} transactions, from {file} {position}",
+        "a backup in {:.1} s beside {written} transactions, from {file} {position}, and to {until}",
         took.as_secs_f64()
     );
     Ok(())
 }
 
-fn varve(prefix: &Prefix, program: &Path, command: &str) -> Cmd {
-    prefix.own_program(program).arg(command)
+/// The server's last transaction, in the words of `varve restore` and of `mariadb-binlog`.
+fn moment(server: &Server, by_gtid: bool) -> Result<(String, String)> {
+    let mut client = server.connect()?;
+    if by_gtid {
+        let gtid = client.value("SELECT @@gtid_binlog_pos")?;
+        return Ok((gtid.clone(), gtid));
+    }
+    let status = client.query("SHOW MASTER STATUS")?;
+    let mut values = status.into_iter().flatten().flatten();
+    let (file, position) = values.next().zip(values.next()).context("a binary log")?;
+    Ok((format!("{file}:{position}"), position))
 }
 
 /// What the restored server has of each writer, in both tables.
@@ -348,7 +446,7 @@ fn tables(client: &mut Client) -> Result<Vec<String>> {
     Ok(rows.into_iter().flatten().flatten().collect())
 }
 
-/// Plays the first server's binary logs to the second one, from there on.
+/// Plays the first server's binary logs to the second one, from there on, by a position or a GTID.
 fn play(prefix: &Prefix, from: &Server, to: &Server, file: &str, position: &str) -> Result<()> {
     let mut client = from.connect()?;
     client.query("FLUSH BINARY LOGS")?;

@@ -4,8 +4,8 @@
 //! Each engine has a server of its own with nothing but its tables: Varve's is backed up by `varve backup`
 //! (which has mariadb-backup copy what else there is), InnoDB's by mariadb-backup alone. Both are restored
 //! into a directory of their own: what was copied is copied back, mariadb-backup prepares InnoDB's part, and
-//! a server is started and counts the rows. When the load is over, another whole backup is made, a hundredth of
-//! the rows is changed, and an increment on it is made.
+//! a server is started and counts the rows. When the load is over, another whole backup is made, a hundredth
+//! of the rows is changed, and an increment on it is made.
 
 use std::fs;
 use std::path::Path;

@@ -88,7 +88,7 @@ impl Prefix {
         &self.library_path
     }
 
-    pub(crate) fn plugin_dir(&self) -> PathBuf {
+    pub fn plugin_dir(&self) -> PathBuf {
         self.base.join("lib/mysql/plugin")
     }
 

@@ -2,7 +2,10 @@
 
 mod restoring;
 mod server;
+mod stages;
+mod until;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use varve::backup::{BackupSummary, restore_chain, verify, verify_chain};
@@ -17,6 +20,17 @@ pub struct RestoreArgs {
     /// new database, or the data directory of the new server, which is made, or is empty
     #[arg(required = true, num_args = 2.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
+    /// Of a server: plays its binary logs after the backup, up to a time (2026-11-30 12:00:00, in this
+    /// machine's zone), a GTID (0-1-9115), or a position (binlog.000012:4711)
+    #[arg(long, value_name = "MOMENT", requires = "binlogs")]
+    until: Option<String>,
+    /// Where the binary logs are, from that of the backup on
+    #[arg(long, value_name = "DIR", requires = "until")]
+    binlogs: Option<PathBuf>,
+    /// The only option file of the server that plays them: none unless it is given. Encrypted tables need
+    /// one, with their keys
+    #[arg(long, value_name = "FILE", requires = "until")]
+    defaults_file: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -29,7 +43,13 @@ pub struct VerifyArgs {
 pub fn run_restore(args: &RestoreArgs) -> Result<Outcome, String> {
     let (dir, backups) = args.dirs.split_last().expect("there are two");
     if backups.iter().any(|backup| restoring::is_of_server(backup)) {
-        return restoring::run_restore(backups, dir);
+        return restoring::run_restore(backups, dir, args);
+    }
+    if args.until.is_some() {
+        return Err(format!(
+            "{} is no backup of a server: no binary log goes with it",
+            backups[0].display()
+        ));
     }
     let restored = restore_chain(backups, dir).map_err(|e| e.to_string())?;
     println!("restored {}", words(&restored));
@@ -70,6 +90,11 @@ fn words(found: &BackupSummary) -> String {
         "{} files of {} bytes, with redo from LSN {} to {}",
         found.files, found.bytes, found.from, found.to
     )
+}
+
+/// Whether this process may do everything.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
 /// What was wrong in the database when the backup was made.

@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 
 use varve::backup::{BackupSummary, Collection, MANIFEST, begin_restore, merge, verify_chain};
 
-use super::server::{SERVER, VARVE, is_empty, not_run};
+use super::RestoreArgs;
+use super::server::{SERVER, VARVE, WITHOUT_INNODB, is_empty, not_run};
+use super::until::{Logs, Until, play};
 use crate::Outcome;
 
 /// Whether it is such a backup.
@@ -54,8 +56,13 @@ pub fn run_verify(backups: &[PathBuf]) -> Result<Outcome, varve::Error> {
 }
 
 /// The data directory of a server, where `mariadbd` can be started.
-pub fn run_restore(backups: &[PathBuf], to: &Path) -> Result<Outcome, String> {
+pub fn run_restore(backups: &[PathBuf], to: &Path, args: &RestoreArgs) -> Result<Outcome, String> {
     let listed = check_rest(backups, to)?;
+    let notes = &listed.last().expect("there is a backup").notes;
+    let logs = match (&args.until, &args.binlogs) {
+        (Some(until), Some(dir)) => Some(Logs::find(dir, notes, Until::parse(until)?)?),
+        _ => None,
+    };
     // From here on no server with Varve starts there, until all is there.
     let restoring = begin_restore(&parts(backups, VARVE), to).map_err(words)?;
     put_together(backups, &listed, to)?;
@@ -66,7 +73,11 @@ pub fn run_restore(backups: &[PathBuf], to: &Path) -> Result<Outcome, String> {
         super::words(&made),
         listed[0].files.len()
     );
-    tell_notes(&listed);
+    tell_notes(notes);
+    if let Some(logs) = logs {
+        let reached = play(&logs, to, args.defaults_file.as_deref(), notes)?;
+        println!("{reached}");
+    }
     Ok(super::tell(&made))
 }
 
@@ -107,6 +118,14 @@ fn check_rest(backups: &[PathBuf], to: &Path) -> Result<Vec<Collection>, String>
     if !is_empty(to)? {
         return Err(format!("directory {}, which is not empty", to.display()));
     }
+    if listed
+        .iter()
+        .any(|part| is_without_innodb(part) != is_without_innodb(&listed[0]))
+    {
+        return Err(
+            "between two of these backups InnoDB was turned on or off: make a whole one".into(),
+        );
+    }
     let files = listed.iter().flat_map(|part| &part.files);
     let mut links = files.filter(|file| file.path.ends_with(".isl"));
     if let Some(link) = links.next() {
@@ -122,6 +141,12 @@ fn check_rest(backups: &[PathBuf], to: &Path) -> Result<Vec<Collection>, String>
 
 /// Everything but Varve's files.
 fn put_together(backups: &[PathBuf], listed: &[Collection], to: &Path) -> Result<(), String> {
+    let mut both = backups.iter().zip(listed);
+    let (backup, last) = both.next_back().expect("there is a backup");
+    if is_without_innodb(last) {
+        // It is whole in each.
+        return last.copy(backup.join(SERVER), to).map_err(words);
+    }
     for (n, (backup, listed)) in backups.iter().zip(listed).enumerate() {
         let rest = backup.join(SERVER);
         if n == 0 {
@@ -136,6 +161,10 @@ fn put_together(backups: &[PathBuf], listed: &[Collection], to: &Path) -> Result
         prepare(to, Some(&copy.0))?;
     }
     Ok(())
+}
+
+fn is_without_innodb(listed: &Collection) -> bool {
+    listed.notes.iter().any(|(key, _)| key == WITHOUT_INNODB)
 }
 
 /// A directory that goes again.
@@ -177,9 +206,10 @@ fn prepare(dir: &Path, increment: Option<&Path>) -> Result<(), String> {
 }
 
 /// What is to be known of a restored server.
-fn tell_notes(listed: &[Collection]) {
-    for (key, value) in &listed.last().expect("there is a backup").notes {
+fn tell_notes(notes: &[(String, String)]) {
+    for (key, value) in notes {
         match key.strip_prefix("setting:") {
+            None if key == WITHOUT_INNODB => println!("start it without InnoDB, as it was"),
             None => println!("{key} {value}"),
             Some(name) => println!(
                 "the server had {name} = {value}: take it off before the start, or the files there are used instead of these"

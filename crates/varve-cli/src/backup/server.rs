@@ -3,8 +3,9 @@
 //! The server makes the backup of Varve's tables itself, in `varve/` (docs/backup.md). When that has all
 //! pages and follows the redo log, `mariadb-backup` makes one of everything else, in `server/`: InnoDB, Aria,
 //! MyISAM and the others, and the tables' definitions. At its end it keeps all commits waiting for a moment,
-//! in which the server ends Varve's backup, too. So both are of one moment, and of one position of the binary
-//! log. An increment has in both what was changed since its base; of Aria and MyISAM all.
+//! in which the server ends Varve's backup, too. (Without InnoDB it is not `mariadb-backup`, but `stages`.)
+//! So both are of one moment, and of one position of the binary log. An increment has in both what was
+//! changed since its base; of Aria and MyISAM all.
 //!
 //! Statements go through the `mariadb` client, which knows how to connect: option files, accounts, TLS.
 
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use varve::backup::{Collection, MANIFEST};
 
 use super::restoring::is_of_server;
+use super::stages;
 use crate::Outcome;
 
 /// Of Varve's tables, and of everything else, in the backup.
@@ -26,6 +28,8 @@ pub const VARVE: &str = "varve";
 pub const SERVER: &str = "server";
 /// What `mariadb-backup` says.
 const LOG: &str = "mariadb-backup.log";
+/// A note of a server's part that mariadb-backup did not make.
+pub const WITHOUT_INNODB: &str = "without-innodb";
 
 /// The server is asked how far it is after so long, then after twice that, and at last every so often.
 const ASKED_FIRST: Duration = Duration::from_millis(100);
@@ -67,7 +71,7 @@ pub struct BackupArgs {
 
 /// The programs of MariaDB, and how they connect.
 #[derive(Clone)]
-struct Programs {
+pub struct Programs {
     options: Vec<String>,
 }
 
@@ -86,10 +90,17 @@ impl Programs {
         Programs { options }
     }
 
+    /// That of SQL.
+    pub fn client(&self) -> Command {
+        let mut client = Command::new("mariadb");
+        client.args(&self.options);
+        client
+    }
+
     /// The rows of what the statement gives.
     fn ask(&self, statement: &str) -> Result<Vec<Vec<String>>, String> {
-        let asked = Command::new("mariadb")
-            .args(&self.options)
+        let asked = self
+            .client()
             .args(["--batch", "--skip-column-names", "--execute", statement])
             .output();
         let asked = asked.map_err(|e| not_run("mariadb", &e))?;
@@ -102,7 +113,7 @@ impl Programs {
         Ok(rows.lines().map(cells).collect())
     }
 
-    fn value(&self, expression: &str) -> Result<String, String> {
+    pub fn value(&self, expression: &str) -> Result<String, String> {
         let rows = self.ask(&format!("SELECT {expression}"))?;
         let value = rows.into_iter().flatten().next();
         value.ok_or_else(|| format!("the server has no {expression}"))
@@ -174,11 +185,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     let has_innodb = programs.value(
         "COUNT(*) FROM information_schema.engines WHERE engine = 'InnoDB' AND support IN ('YES', 'DEFAULT')",
     )?;
-    if has_innodb == "0" {
-        return Err("the server runs without InnoDB, and mariadb-backup can't copy such a one: copy Varve's tables by \
-                    SET GLOBAL varve_backup_directory and BACKUP STAGE, and the rest while BLOCK_COMMIT lasts"
-            .into());
-    }
+    let has_innodb = has_innodb != "0";
     let full = |dir: &Path| std::path::absolute(dir).map_err(|e| e.to_string());
     let dir = full(dir)?;
     let base = args.base.as_deref().map(full).transpose()?;
@@ -210,7 +217,15 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
         "{:.1} s: Varve's pages are copied",
         begun.elapsed().as_secs_f64()
     );
-    copy_rest(&programs, &dir, base.as_deref(), args.threads.unwrap_or(1))?;
+    let rest = dir.join(SERVER);
+    let mut notes = if has_innodb {
+        copy_rest(&programs, &dir, base.as_deref(), args.threads.unwrap_or(1))?;
+        position(&rest)
+    } else {
+        let mut notes = stages::copy_rest(&programs, &rest)?;
+        notes.push((WITHOUT_INNODB.into(), String::new()));
+        notes
+    };
     println!(
         "{:.1} s: the rest of the server is copied",
         begun.elapsed().as_secs_f64()
@@ -240,11 +255,11 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
         ));
     }
     std::mem::forget(given_up);
-    let mut notes = position(&dir.join(SERVER));
-    let at = notes.iter().map(|(key, value)| format!(", {key} {value}"));
+    let shown = notes.iter().filter(|(_, value)| !value.is_empty());
+    let at = shown.map(|(key, value)| format!(", {key} {value}"));
     let at: String = at.collect();
-    notes.extend(settings_elsewhere(&programs)?);
-    let listed = Collection::make(dir.join(SERVER), notes).map_err(|e| e.to_string())?;
+    notes.extend(settings_elsewhere(&programs, has_innodb)?);
+    let listed = Collection::make(rest, notes).map_err(|e| e.to_string())?;
     println!(
         "{:.1} s: the backup in {} is complete: {} bytes of Varve, {} other files{at}",
         begun.elapsed().as_secs_f64(),
@@ -289,7 +304,10 @@ fn give_up_at_signals(programs: &Programs) -> Result<(), String> {
 
 /// Directories of a server's files that are not in its data directory: a restored server must not use the old
 /// ones.
-fn settings_elsewhere(programs: &Programs) -> Result<Vec<(String, String)>, String> {
+fn settings_elsewhere(
+    programs: &Programs,
+    has_innodb: bool,
+) -> Result<Vec<(String, String)>, String> {
     let names = [
         "varve_data_home_dir",
         "varve_undo_directory",
@@ -299,6 +317,9 @@ fn settings_elsewhere(programs: &Programs) -> Result<Vec<(String, String)>, Stri
     ];
     let mut elsewhere = Vec::new();
     for name in names {
+        if !has_innodb && name.starts_with("innodb") {
+            continue;
+        }
         let value = programs.value(&format!("IFNULL(@@{name}, '')"))?;
         if !["", "./", "."].contains(&&value[..]) {
             elsewhere.push((format!("setting:{name}"), value));
