@@ -24,7 +24,7 @@ namespace varve_plugin {
 
 namespace {
 
-char *base_value, *directory_value;
+char *directory_value;
 unsigned int threads_value;
 unsigned long long max_redo_value, rate_value;
 
@@ -44,7 +44,6 @@ struct Begun
 
 std::mutex mutex;
 Begun begun;
-std::string base;  // as base_value, which another session may free
 
 varve_backup_progress progress_of(const varve_backup *backup)
 {
@@ -107,6 +106,11 @@ void note_end()
     sql_print_error("VARVE: the backup in %s is not of the moment of the server's backup: %s", directory.c_str(), varve_last_error());
 }
 
+// Of a session: who begins a backup says what it goes with, and nobody else gets an increment.
+MYSQL_THDVAR_STR(backup_base, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+  "The directory of an older backup: one that this session begins is an increment on it. '': it is a whole one.",
+  nullptr, nullptr, nullptr);
+
 // A value begins a backup; what can't be is refused before the server stores it.
 int check_directory(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
 {
@@ -124,7 +128,8 @@ int check_directory(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mys
                       begun.directory.c_str());
       return 1;
     }
-    const char *const on= base.empty() ? nullptr : base.c_str();
+    const char *const base= THDVAR(thd, backup_base);
+    const char *const on= base && *base ? base : nullptr;
     const varve_backup_options options= {threads_value, max_redo_value, rate_value, false, on};
     varve_backup *backup= nullptr;
     if (varve_backup_start(db, name, &options, &backup))
@@ -139,32 +144,16 @@ int check_directory(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mys
   return 0;
 }
 
-// Stores a value, and returns it.
-const char *store(void *to, const void *from)
-{
-  const char *const value= *static_cast<const char *const *>(from);
-  char **const stored= static_cast<char **>(to);
-  my_free(*stored);
-  *stored= value ? my_strdup(PSI_NOT_INSTRUMENTED, value, MYF(0)) : nullptr;
-  return *stored ? *stored : "";
-}
-
 // No value gives a backup up; nor has the default one.
 void update_directory(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
-  if (!*store(to, from))
+  const char *const name= *static_cast<const char *const *>(from);
+  char **const stored= static_cast<char **>(to);
+  my_free(*stored);
+  *stored= name ? my_strdup(PSI_NOT_INSTRUMENTED, name, MYF(0)) : nullptr;
+  if (!name || !*name)
     take();
 }
-
-void update_base(THD *, struct st_mysql_sys_var *, void *to, const void *from)
-{
-  const std::lock_guard<std::mutex> alone(mutex);
-  base= store(to, from);
-}
-
-MYSQL_SYSVAR_STR(backup_base, base_value, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
-  "The directory of an older backup: the next one is an increment on it. '': it is a whole one.",
-  nullptr, update_base, nullptr);
 
 MYSQL_SYSVAR_STR(backup_directory, directory_value, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
   "SET GLOBAL varve_backup_directory = '/a/new/directory' begins a backup there, which ends with BACKUP STAGE END. '' gives it up.",

@@ -11,10 +11,14 @@
 //! Before that, `varve restore --until` has taken it to a moment after the backup, by a GTID or a position,
 //! in which both tables have the same rows.
 //!
+//! Between two backups one is begun in whose middle the server or `varve backup` is killed (SIGKILL): what is
+//! left is no backup, and the next increment goes with the last that is one.
+//!
 //! The first backup is a whole one, others are increments, each on the one before, and every third one is
 //! merged with those before it: the next goes with what comes of that.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -33,6 +37,7 @@ use crate::mtr::Count;
 const WRITERS: usize = 3;
 /// More are merged.
 const MOST_IN_CHAIN: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Before the backup begins, so that there is something to copy.
 const ROWS_AT_FIRST: u64 = 20_000;
 
@@ -108,6 +113,16 @@ fn check(workspace: &Workspace, rounds: u32, other: Engine) -> Result<()> {
             )
         })?;
         remove_dir(&place.join("restored"))?;
+        let killed = place.join("killed");
+        let kills_server = round % 2 == 0;
+        source.interrupt(chain.last(), &killed, kills_server)?;
+        if kills_server {
+            server.kill()?;
+            server = Server::start(&prefix, DataDir(dir.join("source")), None, &options(other))?;
+        } else {
+            source.clear()?;
+        }
+        remove_dir(&killed)?;
     }
     server.stop()?;
     remove_dir(&dir)
@@ -202,12 +217,16 @@ fn define(client: &mut Client, load: &Load) -> Result<()> {
         for statement in [
             format!("DROP TABLE IF EXISTS {name}, {other}"),
             format!(
-                "CREATE TABLE {name} (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(100)) ENGINE=VARVE"
+                // The server's default engine.
+                "CREATE TABLE {name} (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(100))"
             ),
             format!("INSERT INTO {name} (v) SELECT text FROM d.v WHERE writer = 99 LIMIT 500"),
             format!("ALTER TABLE {name} ADD KEY (v), ADD COLUMN w INT DEFAULT {number}"),
             format!("RENAME TABLE {name} TO {other}"),
             format!("INSERT INTO {other} (v) VALUES ('last')"),
+            format!("CREATE OR REPLACE EVENT d.e{number} ON SCHEDULE EVERY 1 YEAR DO DO 1"),
+            format!("CREATE OR REPLACE USER u{} IDENTIFIED BY 'x'", number % 3),
+            format!("DROP EVENT IF EXISTS d.e{}", number.saturating_sub(3)),
         ] {
             client.query(&statement)?;
         }
@@ -246,9 +265,10 @@ impl Source<'_> {
         self.prefix.own_program(self.program).arg(command)
     }
 
-    fn back_up(&self, base: Option<&PathBuf>, made: &Path) -> Result<BesideLoad> {
-        let (load, server) = (&Load::default(), self.server);
-        let done = thread::scope(|scope| {
+    /// Does something while all write.
+    fn beside<T>(&self, load: &Load, what: impl FnOnce() -> T) -> T {
+        let server = self.server;
+        thread::scope(|scope| {
             for writer in 0..WRITERS {
                 scope.spawn(move || {
                     let client = server.connect();
@@ -258,23 +278,33 @@ impl Source<'_> {
             scope.spawn(move || {
                 load.keep(server.connect().and_then(|mut c| define(&mut c, load)));
             });
+            let done = what();
+            load.stops.store(true, Relaxed);
+            done
+        })
+    }
+
+    fn backup(&self, base: Option<&PathBuf>, made: &Path) -> Cmd {
+        let socket = self.server.datadir.socket();
+        self.varve("backup")
+            .arg("--user=root")
+            .arg(format!("--socket={}", socket.display()))
+            .args(base.map(|base| format!("--base={}", base.display())))
+            .arg(made)
+    }
+
+    fn back_up(&self, base: Option<&PathBuf>, made: &Path) -> Result<BesideLoad> {
+        let load = &Load::default();
+        let done = self.beside(load, || {
             thread::sleep(Duration::from_secs(1));
             let before = load.numbers();
             let begun = Instant::now();
-            let socket = server.datadir.socket();
-            let backup = self.varve("backup").arg("--user=root");
-            let done = command::output(
-                backup
-                    .arg(format!("--socket={}", socket.display()))
-                    .args(base.map(|base| format!("--base={}", base.display())))
-                    .arg(made),
-            );
+            let done = command::output(self.backup(base, made));
             let (took, after) = (begun.elapsed(), load.numbers());
             thread::sleep(Duration::from_millis(250));
-            let until = moment(server, base.is_none());
+            let until = moment(self.server, base.is_none());
             thread::sleep(Duration::from_millis(250));
             let last = load.numbers();
-            load.stops.store(true, Relaxed);
             print!("{}", done?);
             anyhow::Ok(BesideLoad {
                 took,
@@ -288,6 +318,63 @@ impl Source<'_> {
             Some(e) => Err(e.context("a writer has failed")),
             None => done,
         }
+    }
+
+    /// Kills the server, or who makes the backup, in the middle of one: what is left is none.
+    fn interrupt(&self, base: Option<&PathBuf>, made: &Path, kills_server: bool) -> Result<()> {
+        let load = &Load::default();
+        // With the server the writers fail, too.
+        let whole = self.beside(load, || {
+            thread::sleep(Duration::from_millis(300));
+            let mut tool = self.backup(base, made).into_inner();
+            let tool = tool.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            let mut tool = tool.context("cannot run varve")?;
+            let most = if self.other == Engine::Innodb {
+                2000
+            } else {
+                400
+            };
+            thread::sleep(Duration::from_millis(fastrand::u64(..most)));
+            if kills_server {
+                let pid = self.server.pid().to_string();
+                command::run(Cmd::new("kill").args(["-KILL", &pid]))?;
+            } else {
+                tool.kill()?;
+            }
+            anyhow::Ok(tool.wait()?.success())
+        })?;
+        let verified = self.varve("verify").arg(made).into_inner().output()?;
+        ensure!(
+            verified.status.success() == whole,
+            "a backup that was killed is taken for one, or one that was made is not: {verified:?}"
+        );
+        println!(
+            "{} was killed, and {}",
+            if kills_server {
+                "the server"
+            } else {
+                "varve backup"
+            },
+            if whole {
+                "had ended before"
+            } else {
+                "left no backup"
+            }
+        );
+        Ok(())
+    }
+
+    /// What a killed `varve backup` has left goes on until it has ended, or is given up.
+    fn clear(&self) -> Result<()> {
+        let mut client = self.server.connect()?;
+        let others = "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'";
+        let begun = Instant::now();
+        while client.value(others)? != "0" {
+            ensure!(begun.elapsed() < PATIENCE, "somebody is still there");
+            thread::sleep(Duration::from_millis(50));
+        }
+        client.query("SET GLOBAL varve_backup_directory = ''")?;
+        Ok(())
     }
 
     /// The new backup is verified, and a chain that has become too long merged in `place`.
@@ -486,6 +573,12 @@ fn compare_servers(first: &Server, second: &Server) -> Result<()> {
     let (mut a, mut b) = (first.connect()?, second.connect()?);
     let (ours, theirs) = (tables(&mut a)?, tables(&mut b)?);
     ensure!(ours == theirs, "tables {ours:?} and {theirs:?}");
+    let all = "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = 'd' ORDER BY 1";
+    let engines = (a.query(all)?, b.query(all)?);
+    ensure!(engines.0 == engines.1, "engines {engines:?}");
+    let all = "SELECT event_name, status FROM information_schema.events ORDER BY 1";
+    let events = (a.query(all)?, b.query(all)?);
+    ensure!(events.0 == events.1, "events {events:?}");
     for table in ours {
         let all = format!("SELECT * FROM d.{table} ORDER BY 1, 2");
         ensure!(

@@ -4,8 +4,8 @@
 //! Each engine has a server of its own with nothing but its tables: Varve's is backed up by `varve backup`
 //! (which has mariadb-backup copy what else there is), InnoDB's by mariadb-backup alone. Both are restored
 //! into a directory of their own: what was copied is copied back, mariadb-backup prepares InnoDB's part, and
-//! a server is started and counts the rows. When the load is over, another whole backup is made, a hundredth
-//! of the rows is changed, and an increment on it is made.
+//! a server is started and counts the rows. When the load is over and its pages are written, another whole
+//! backup is made, a hundredth of the rows is changed, and an increment on it is made.
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use varve_testbed::client::Client;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::{Workspace, remove_dir};
@@ -70,6 +71,9 @@ const WHAT: [(&str, usize); 9] = [
 type Figures = [f64; WHAT.len()];
 /// Until the load runs as it does later.
 const WARMUP: usize = 5;
+/// Pages that may stay dirty.
+const FEW_DIRTY: u64 = 50;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(workspace: &Workspace, args: &BackupArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "backup", &args.common)?;
@@ -164,6 +168,8 @@ fn measure(
         args.rows
     );
     second.stop()?;
+    let mut client = server.connect()?;
+    wait_for_clean_pages(&mut client, database.engine)?;
     let (base, increment) = (place.join("base"), place.join("increment"));
     let timed = |base: Option<&Path>, made: &Path| {
         let begun = Instant::now();
@@ -171,7 +177,6 @@ fn measure(
         anyhow::Ok(begun.elapsed().as_secs_f64())
     };
     let whole = timed(None, &base)?;
-    let mut client = server.connect()?;
     for table in 1..=args.tables {
         client.query(&format!(
             "UPDATE {}.sbtest{table} SET c = REVERSE(c) WHERE id <= {}",
@@ -192,6 +197,23 @@ fn measure(
         part,
         part_bytes as f64 / f64::from(1 << 20),
     ])
+}
+
+/// What the load has changed is written: an increment has what was written since its base, whenever it was
+/// changed.
+fn wait_for_clean_pages(client: &mut Client, engine: Engine) -> Result<()> {
+    let prefix = engine.option_prefix();
+    client.query(&format!(
+        "SET GLOBAL {prefix}_max_dirty_pages_pct_lwm = 0, GLOBAL {prefix}_max_dirty_pages_pct = 0"
+    ))?;
+    let dirty = format!(
+        "SELECT variable_value FROM information_schema.global_status WHERE variable_name = '{prefix}_buffer_pool_pages_dirty'"
+    );
+    let begun = Instant::now();
+    while client.value(&dirty)?.parse::<u64>()? > FEW_DIRTY && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
 }
 
 fn back_up(

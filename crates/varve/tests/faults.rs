@@ -287,9 +287,12 @@ fn judge(
             }
         }
         if stopped.is_none() && rng.random_bool(0.5) {
-            after_crash = false;
-            db.close()
-                .map_err(|e| format!("{context}; then close failed: {e}"))?;
+            // Here, too, a background thread may have met it before.
+            match db.close() {
+                Ok(()) => after_crash = false,
+                Err(late) if is_clear(&late) => {}
+                Err(e) => return Err(format!("{context}; then close failed: {e}")),
+            }
         } else {
             db.crash();
         }
@@ -580,15 +583,16 @@ fn a_change_buffer_that_is_refused_for_a_moment_is_not_given_up() {
     }
     db.close().unwrap();
     let image = disk.image();
-    let mut refused = 0;
+    let mut met = 0;
     for n in 0.. {
         let disk = SimDisk::new(image.clone());
         let db = open(&disk).unwrap();
         let fault = Fault::always(Operation::Read, Failure::Io).on("a/t.vdt");
         disk.inject(fault.limited(n, 1));
-        // Somebody in the background may have met it.
-        refused += u32::from(db.table("a/t").is_err());
+        // Refused, or somebody in the background has met it.
+        let _ = db.table("a/t");
         let struck = disk.faults_struck();
+        met += struck;
         disk.heal();
         check(&db, &[state.clone()], Garbage::None).unwrap();
         db.crash();
@@ -596,5 +600,5 @@ fn a_change_buffer_that_is_refused_for_a_moment_is_not_given_up() {
             break;
         }
     }
-    assert!(refused > 0, "{refused}");
+    assert!(met > 1, "{met}");
 }

@@ -4,15 +4,16 @@
 //! together by `mariadb-backup --prepare`, which first has the whole backup's files and then takes what each
 //! increment has.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use varve::backup::{BackupSummary, Collection, MANIFEST, begin_restore, merge, verify_chain};
 
 use super::RestoreArgs;
-use super::server::{SERVER, VARVE, WITHOUT_INNODB, is_empty, not_run};
+use super::server::{SERVER, VARVE, WITHOUT_INNODB, give, is_empty, not_run};
 use super::until::{Logs, Until, play};
 use crate::Outcome;
 
@@ -30,10 +31,21 @@ fn parts(backups: &[PathBuf], part: &str) -> Vec<PathBuf> {
     backups.iter().map(|backup| backup.join(part)).collect()
 }
 
-/// Reads all of the server's parts.
+/// Reads all of the server's parts, which go together.
 fn verify_rest(backups: &[PathBuf]) -> Result<Vec<Collection>, varve::Error> {
     let rest = parts(backups, SERVER);
-    rest.iter().map(Collection::verify).collect()
+    let listed: Vec<Collection> = rest
+        .iter()
+        .map(Collection::verify)
+        .collect::<Result<_, _>>()?;
+    let is_other = |part: &Collection| is_without_innodb(part) != is_without_innodb(&listed[0]);
+    match listed.iter().any(is_other) {
+        true => Err(varve::Error::Invalid {
+            what: "increments between which InnoDB was turned on or off: make a whole backup"
+                .into(),
+        }),
+        false => Ok(listed),
+    }
 }
 
 pub fn run_verify(backups: &[PathBuf]) -> Result<Outcome, varve::Error> {
@@ -86,21 +98,29 @@ pub fn run_merge(dirs: &[PathBuf]) -> Result<Outcome, String> {
     let [backups @ .., to] = dirs else {
         return Err("no directories to merge".into());
     };
-    if backups.len() < 2 {
+    let (Some(last), 2..) = (backups.last(), backups.len()) else {
         return Err("a whole backup, at least one increment on it, and a new directory are wanted for --merge".into());
-    }
+    };
     if !backups.iter().any(|backup| is_of_server(backup)) {
         let made = merge(backups, to).map_err(words)?;
         return Ok(tell_merged(&made, to));
     }
     let listed = check_rest(backups, to)?;
-    fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
+    let told = |e: io::Error| format!("{}: {e}", to.display());
+    fs::create_dir_all(to).map_err(told)?;
+    // As a backup that was made: others may pass, and see nothing.
+    fs::set_permissions(to, fs::Permissions::from_mode(0o711)).map_err(told)?;
     let rest = to.join(SERVER);
+    DirBuilder::new().mode(0o700).create(&rest).map_err(told)?;
     put_together(backups, &listed, &rest)?;
     let notes = listed.last().expect("there is a backup").notes.clone();
     Collection::make(&rest, notes).map_err(words)?;
     // Its manifest comes last: before that it is no backup.
-    let made = merge(&parts(backups, VARVE), to.join(VARVE)).map_err(words)?;
+    let own = to.join(VARVE);
+    DirBuilder::new().mode(0o700).create(&own).map_err(told)?;
+    let made = merge(&parts(backups, VARVE), &own).map_err(words)?;
+    // The server reads it if it makes an increment on it.
+    give(&own, &fs::metadata(last.join(VARVE)).map_err(told)?)?;
     Ok(tell_merged(&made, to))
 }
 
@@ -117,14 +137,6 @@ fn check_rest(backups: &[PathBuf], to: &Path) -> Result<Vec<Collection>, String>
     let listed = verify_rest(backups).map_err(words)?;
     if !is_empty(to)? {
         return Err(format!("directory {}, which is not empty", to.display()));
-    }
-    if listed
-        .iter()
-        .any(|part| is_without_innodb(part) != is_without_innodb(&listed[0]))
-    {
-        return Err(
-            "between two of these backups InnoDB was turned on or off: make a whole one".into(),
-        );
     }
     let files = listed.iter().flat_map(|part| &part.files);
     let mut links = files.filter(|file| file.path.ends_with(".isl"));
@@ -163,7 +175,7 @@ fn put_together(backups: &[PathBuf], listed: &[Collection], to: &Path) -> Result
     Ok(())
 }
 
-fn is_without_innodb(listed: &Collection) -> bool {
+pub fn is_without_innodb(listed: &Collection) -> bool {
     listed.notes.iter().any(|(key, _)| key == WITHOUT_INNODB)
 }
 
@@ -210,6 +222,7 @@ fn tell_notes(notes: &[(String, String)]) {
     for (key, value) in notes {
         match key.strip_prefix("setting:") {
             None if key == WITHOUT_INNODB => println!("start it without InnoDB, as it was"),
+            None if key.starts_with("server:") => {}
             None => println!("{key} {value}"),
             Some(name) => println!(
                 "the server had {name} = {value}: take it off before the start, or the files there are used instead of these"

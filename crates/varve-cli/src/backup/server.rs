@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use varve::backup::{Collection, MANIFEST};
 
-use super::restoring::is_of_server;
+use super::restoring::{is_of_server, is_without_innodb};
 use super::stages;
 use crate::Outcome;
 
@@ -189,8 +189,8 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     let full = |dir: &Path| std::path::absolute(dir).map_err(|e| e.to_string());
     let dir = full(dir)?;
     let base = args.base.as_deref().map(full).transpose()?;
-    if let Some(base) = base.as_ref().filter(|base| !is_of_server(base)) {
-        return Err(format!("{} is no backup of a server", base.display()));
+    if let Some(base) = &base {
+        check_base(base, has_innodb)?;
     }
     make_place(&dir, &programs)?;
     let begun = Instant::now();
@@ -206,9 +206,10 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     }
     let base_place = base.as_ref().map(|base| quoted(&base.join(VARVE)));
     let base_place = base_place.transpose()?.unwrap_or("''".into());
-    programs.ask(&format!("SET GLOBAL varve_backup_base = {base_place}"))?;
     let place = quoted(&dir.join(VARVE))?;
-    programs.ask(&format!("SET GLOBAL varve_backup_directory = {place}"))?;
+    programs.ask(&format!(
+        "SET varve_backup_base = {base_place}; SET GLOBAL varve_backup_directory = {place}"
+    ))?;
     let given_up = Begun(&programs);
     give_up_at_signals(&programs)?;
     let number = programs.status()?.number;
@@ -258,7 +259,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     let shown = notes.iter().filter(|(_, value)| !value.is_empty());
     let at = shown.map(|(key, value)| format!(", {key} {value}"));
     let at: String = at.collect();
-    notes.extend(settings_elsewhere(&programs, has_innodb)?);
+    notes.extend(server_settings(&programs)?);
     let listed = Collection::make(rest, notes).map_err(|e| e.to_string())?;
     println!(
         "{:.1} s: the backup in {} is complete: {} bytes of Varve, {} other files{at}",
@@ -302,30 +303,58 @@ fn give_up_at_signals(programs: &Programs) -> Result<(), String> {
     Ok(())
 }
 
-/// Directories of a server's files that are not in its data directory: a restored server must not use the old
-/// ones.
-fn settings_elsewhere(
-    programs: &Programs,
-    has_innodb: bool,
-) -> Result<Vec<(String, String)>, String> {
-    let names = [
-        "varve_data_home_dir",
-        "varve_undo_directory",
-        "innodb_data_home_dir",
-        "innodb_log_group_home_dir",
-        "innodb_undo_directory",
-    ];
-    let mut elsewhere = Vec::new();
-    for name in names {
-        if !has_innodb && name.starts_with("innodb") {
-            continue;
-        }
-        let value = programs.value(&format!("IFNULL(@@{name}, '')"))?;
-        if !["", "./", "."].contains(&&value[..]) {
-            elsewhere.push((format!("setting:{name}"), value));
+/// Whether an increment of this server goes with it.
+fn check_base(base: &Path, has_innodb: bool) -> Result<(), String> {
+    if !is_of_server(base) {
+        return Err(format!("{} is no backup of a server", base.display()));
+    }
+    let listed = Collection::read(base.join(SERVER)).map_err(|e| e.to_string())?;
+    match is_without_innodb(&listed) == has_innodb {
+        true => Err(format!(
+            "since the backup in {} InnoDB was turned on or off: make a whole one",
+            base.display()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Where a server's files may be that are not in its data directory. A restored server has all of them there.
+pub const ELSEWHERE: [&str; 6] = [
+    "varve_data_home_dir",
+    "varve_undo_directory",
+    "innodb_data_home_dir",
+    "innodb_log_group_home_dir",
+    "innodb_undo_directory",
+    "aria_log_dir_path",
+];
+/// What a server has to have that plays the binary logs.
+const AS_BEFORE: [&str; 3] = [
+    "default_storage_engine",
+    "lower_case_table_names",
+    "innodb_page_size",
+];
+
+/// What is to be known of the server's settings: where it has files outside its data directory, which must
+/// not be used when it is restored, and how it has to be started. Also the time, which is behind the backup's
+/// moment.
+fn server_settings(programs: &Programs) -> Result<Vec<(String, String)>, String> {
+    let mut notes = vec![("time".into(), programs.value("UNIX_TIMESTAMP()")?)];
+    let data = programs.value("@@datadir")?;
+    let kinds = ELSEWHERE.map(|name| ("setting", name)).into_iter();
+    for (kind, name) in kinds.chain(AS_BEFORE.map(|name| ("server", name))) {
+        let rows = programs.ask(&format!("SHOW GLOBAL VARIABLES LIKE '{name}'"))?;
+        // Without InnoDB there are none of its variables.
+        let value = rows
+            .into_iter()
+            .next()
+            .and_then(|row| row.into_iter().nth(1));
+        let value = value.unwrap_or_default();
+        let is_here = kind == "setting" && (value == "./" || value == "." || value == data);
+        if !value.is_empty() && !is_here {
+            notes.push((format!("{kind}:{name}"), value));
         }
     }
-    Ok(elsewhere)
+    Ok(notes)
 }
 
 /// Makes the directory, and one in it for the server's account, which is to write there.
@@ -345,14 +374,25 @@ fn make_place(dir: &Path, programs: &Programs) -> Result<(), String> {
         .mode(0o700)
         .create(&own)
         .map_err(told)?;
-    if fs::metadata(&own).map_err(told)?.uid() != owner.uid() {
-        let given = chown(&own, Some(owner.uid()), Some(owner.gid()));
-        given.map_err(|e| {
-            format!(
-                "{} can't be given to the server's account, which is to write there: {e}",
-                own.display()
-            )
-        })?;
+    give(&own, &owner)
+}
+
+/// Gives a file or a directory to the server's account, whose `owner` is another one's.
+pub fn give(path: &Path, owner: &fs::Metadata) -> Result<(), String> {
+    let told = |e: io::Error| {
+        format!(
+            "{} can't be given to the server's account: {e}",
+            path.display()
+        )
+    };
+    let found = fs::metadata(path).map_err(told)?;
+    if found.uid() != owner.uid() {
+        chown(path, Some(owner.uid()), Some(owner.gid())).map_err(told)?;
+    }
+    if found.is_dir() {
+        for entry in fs::read_dir(path).map_err(told)? {
+            give(&entry.map_err(told)?.path(), owner)?;
+        }
     }
     Ok(())
 }

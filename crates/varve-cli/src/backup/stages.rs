@@ -10,10 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::server::{Programs, not_run};
 
@@ -22,6 +23,8 @@ const EXTENSIONS: [&str; 15] = [
     "frm", "opt", "par", "TRG", "TRN", "MAD", "MAI", "MYD", "MYI", "MRG", "ARM", "ARZ", "CSM",
     "CSV", "ARN",
 ];
+/// Times of files are not finer than this.
+const TICK_SECONDS: i64 = 2;
 const DONE: &str = "varve: that was all";
 
 /// A session of the server, for several statements.
@@ -92,16 +95,18 @@ struct Version {
 }
 
 impl Version {
-    fn of(path: &Path) -> Result<Option<Version>, String> {
-        match fs::metadata(path) {
-            Ok(found) => Ok(Some(Version {
-                file: found.ino(),
-                bytes: found.len(),
-                changed: (found.mtime(), found.mtime_nsec()),
-            })),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(format!("{}: {e}", path.display())),
+    fn of(found: &fs::Metadata) -> Version {
+        Version {
+            file: found.ino(),
+            bytes: found.len(),
+            changed: (found.mtime(), found.mtime_nsec()),
         }
+    }
+
+    /// It may be changed once more, and have the same time.
+    fn is_young(&self, since: SystemTime) -> bool {
+        let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.changed.0 >= since.as_secs() as i64 - TICK_SECONDS
     }
 }
 
@@ -114,10 +119,10 @@ pub fn copy_rest(programs: &Programs, to: &Path) -> Result<Vec<(String, String)>
     for stage in ["START", "FLUSH", "BLOCK_DDL"] {
         session.ask(&format!("BACKUP STAGE {stage}"))?;
     }
-    let mut copied = BTreeMap::new();
-    copy_changed(&data, &log, to, &mut copied)?;
+    let (begun, mut copied) = (SystemTime::now(), BTreeMap::new());
+    copy_changed(&data, &log, to, begun, &mut copied)?;
     session.ask("BACKUP STAGE BLOCK_COMMIT")?;
-    copy_changed(&data, &log, to, &mut copied)?;
+    copy_changed(&data, &log, to, begun, &mut copied)?;
     let status = session.ask("SHOW MASTER STATUS")?;
     let gtid = session.ask("SELECT @@gtid_binlog_pos")?;
     session.ask("BACKUP STAGE END")?;
@@ -131,31 +136,40 @@ pub fn copy_rest(programs: &Programs, to: &Path) -> Result<Vec<(String, String)>
         .into())
 }
 
-/// Copies what is not there as it is now, and removes what has gone.
+/// Copies what is not there as it is now, and removes what has gone. `begun`: when that began that was copied
+/// before.
 fn copy_changed(
     data: &Path,
     log: &Path,
     to: &Path,
+    begun: SystemTime,
     copied: &mut BTreeMap<PathBuf, Version>,
 ) -> Result<(), String> {
-    let found = files(data, log)?;
-    let gone = copied.keys().filter(|place| !found.contains_key(*place));
-    for place in gone.cloned().collect::<Vec<_>>() {
-        fs::remove_file(to.join(&place)).map_err(|e| format!("{}: {e}", place.display()))?;
-        copied.remove(&place);
-    }
-    for (place, source) in found {
-        let Some(version) = Version::of(&source)? else {
-            continue;
+    let mut before = std::mem::take(copied);
+    for (place, source) in files(data, log)? {
+        let target = to.join(&place);
+        let told = |e: io::Error| format!("{}: {e}", source.display());
+        let is_gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+        let version = match fs::metadata(&source) {
+            Err(e) if is_gone(&e) => continue,
+            found => Version::of(&found.map_err(told)?),
         };
-        if copied.get(&place) == Some(&version) {
+        if before.get(&place) == Some(&version) && !version.is_young(begun) {
+            before.remove(&place);
+            copied.insert(place, version);
             continue;
         }
-        let target = to.join(&place);
-        let told = |e: std::io::Error| format!("{}: {e}", source.display());
         fs::create_dir_all(target.parent().unwrap_or(to)).map_err(told)?;
-        fs::copy(&source, &target).map_err(told)?;
+        match fs::copy(&source, &target) {
+            // It is removed below, if it was there before.
+            Err(e) if is_gone(&e) => continue,
+            done => done.map_err(told)?,
+        };
+        before.remove(&place);
         copied.insert(place, version);
+    }
+    for gone in before.into_keys() {
+        fs::remove_file(to.join(&gone)).map_err(|e| format!("{}: {e}", gone.display()))?;
     }
     Ok(())
 }
@@ -175,7 +189,8 @@ fn files(data: &Path, log: &Path) -> Result<BTreeMap<PathBuf, PathBuf>, String> 
         for (name, path, is_dir) in entries(&path)? {
             let extension = Path::new(&name).extension();
             let is_copied = extension.is_some_and(|e| EXTENSIONS.iter().any(|known| e == *known));
-            if !is_dir && is_copied {
+            // What an ALTER is making is in no backup.
+            if !is_dir && is_copied && !name.starts_with("#sql") {
                 found.insert(Path::new(&schema).join(name), path);
             }
         }

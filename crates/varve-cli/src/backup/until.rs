@@ -2,12 +2,12 @@
 //!
 //! A server is started on the restored data directory, which only this process reaches, and gets what
 //! `mariadb-binlog` makes of the logs, from the backup's position on. It writes no binary log, and is shut
-//! down when that is over. It begins without accounts; once the one connection is there that plays the logs,
-//! accounts count again, so that statements about them can be played, too.
+//! down when that is over. It has an account for that, with a password that nobody knows, which goes at the
+//! end.
 //!
 //! `mariadb-binlog` stops between transactions: at a GTID after it, at a position before what begins there,
-//! at a time before the first one that was committed then or later. What it has begun and can't end is taken
-//! back, and so is what a position in the middle of a transaction has.
+//! at a time before the first one whose statement is of then or later. What it has begun and can't end is
+//! taken back, and so is what a position in the middle of a transaction has.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +17,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::server::not_run;
+use super::server::{ELSEWHERE, WITHOUT_INNODB, not_run};
 
 const PAUSE: Duration = Duration::from_millis(50);
 /// What is looked at of each line.
 const LONGEST_LINE: usize = 300;
+/// Who plays them.
+const USER: &str = "varve-restore";
+const ACCOUNT: &str = "'varve-restore'@'localhost'";
 const PACKET: &str = "--max-allowed-packet=1G";
 
 /// The moment.
@@ -57,6 +60,51 @@ impl Until {
         Err(format!(
             "{text:?} is no time (2026-11-30 12:00:00), no GTID (0-1-9115), and no position (binlog.000012:4711)"
         ))
+    }
+
+    /// What is in the backup already can't be left out.
+    fn check_behind(&self, notes: &[(String, String)]) -> Result<(), String> {
+        let note = |key: &str| notes.iter().find(|(name, _)| name == key);
+        let sequence = |gtid: &str| {
+            let (domain, rest) = gtid.trim().split_once('-')?;
+            let (_, number) = rest.split_once('-')?;
+            Some((domain.to_string(), number.parse::<u64>().ok()?))
+        };
+        match self {
+            Until::Time(time) => {
+                let asked = Command::new("date").args(["+%s", "--date", time]).output();
+                let asked = asked.map_err(|e| format!("date can't be run: {e}"))?;
+                let seconds = String::from_utf8_lossy(&asked.stdout);
+                let Ok(seconds) = seconds.trim().parse::<i64>() else {
+                    return Err(format!("{time} is no time"));
+                };
+                let made = note("time").and_then(|(_, made)| made.parse::<f64>().ok());
+                match made.is_some_and(|made| seconds as f64 <= made) {
+                    true => Err(format!(
+                        "{time} is not behind the backup: take an older one"
+                    )),
+                    false => Ok(()),
+                }
+            }
+            Until::Gtid(gtids) => {
+                let in_backup = note("gtid").map_or("", |(_, gtids)| gtids.as_str());
+                let in_backup: BTreeMap<_, _> = in_backup.split(',').filter_map(sequence).collect();
+                let is_in = |(domain, number): &(String, u64)| {
+                    in_backup.get(domain).is_some_and(|last| number < last)
+                };
+                match gtids
+                    .split(',')
+                    .filter_map(sequence)
+                    .any(|gtid| is_in(&gtid))
+                {
+                    true => Err(format!(
+                        "gtid {gtids} is not behind the backup: take an older one"
+                    )),
+                    false => Ok(()),
+                }
+            }
+            Until::Position(..) => Ok(()),
+        }
     }
 
     /// For `mariadb-binlog`.
@@ -98,6 +146,7 @@ impl Logs {
             let value = found.map(|(_, value)| value.as_str());
             value.ok_or("the backup has no position in a binary log: the server had none")
         };
+        until.check_behind(notes)?;
         let (first, from) = (note("binlog")?, note("position")?);
         let from = from.parse().map_err(|_| format!("{from} is no position"))?;
         let first_number = number_of(first).ok_or_else(|| format!("{first} is no binary log"))?;
@@ -166,39 +215,59 @@ impl Player {
     fn start(
         dir: &Path,
         defaults: Option<&Path>,
-        elsewhere: &[(String, String)],
+        notes: &[(String, String)],
     ) -> Result<Player, String> {
         let place = tempfile::tempdir().map_err(|e| format!("a directory for a socket: {e}"))?;
+        let own = |name: &str| place.path().join(name).display().to_string();
+        let told = |e: std::io::Error| format!("{}: {e}", place.path().display());
         let options = match defaults {
             Some(file) => vec![format!("--defaults-file={}", file.display())],
             None => vec!["--no-defaults".into(), "--plugin-load-add=ha_varve".into()],
         };
-        let own = |name: &str| place.path().join(name).display().to_string();
+        // What plugins may ask of a password is in it.
+        let password: String = (0..30).map(|_| fastrand::alphanumeric()).collect();
+        let password = format!("aB3-{password}");
+        let account = format!(
+            "CREATE OR REPLACE USER {ACCOUNT} IDENTIFIED BY '{password}';\n\
+             GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT} WITH GRANT OPTION;\n"
+        );
+        fs::write(own("init"), account).map_err(told)?;
+        let client = format!(
+            "[client]\nuser={USER}\npassword={password}\nsocket={}\n",
+            own("socket")
+        );
+        fs::write(own("client"), client).map_err(told)?;
+        let dir = std::path::absolute(dir).map_err(told)?;
         // All files are in the data directory now.
-        let directories = elsewhere.iter().filter_map(|(key, _)| {
-            let name = key.strip_prefix("setting:")?.replace('_', "-");
-            let here = if name.starts_with("varve") { "" } else { "./" };
-            Some(format!("--{name}={here}"))
+        let directories = ELSEWHERE.map(|name| match name.starts_with("varve") {
+            true => format!("--loose-{name}="),
+            false => format!("--loose-{name}={}", dir.display()),
         });
-        let log = fs::File::create(own("log")).map_err(|e| format!("{}: {e}", own("log")))?;
-        let said = log.try_clone().map_err(|e| e.to_string())?;
-        let root = super::is_root().then_some("--user=root");
+        let as_before = notes.iter().filter_map(|(key, value)| {
+            let name = key.strip_prefix("server:")?;
+            Some(format!("--loose-{name}={value}"))
+        });
+        let is_without = notes.iter().any(|(key, _)| key == WITHOUT_INNODB);
+        let log = fs::File::create(own("log")).map_err(told)?;
+        let said = log.try_clone().map_err(told)?;
         let server = Command::new("mariadbd")
             .args(options)
             .arg(format!("--datadir={}", dir.display()))
             .arg(format!("--socket={}", own("socket")))
             .arg(format!("--pid-file={}", own("pid")))
+            .arg(format!("--init-file={}", own("init")))
             .args([
                 "--skip-networking",
-                "--skip-grant-tables",
                 "--skip-log-bin",
                 "--skip-slave-start",
                 "--skip-log-error",
-                "--event-scheduler=DISABLED",
+                "--event-scheduler=OFF",
                 PACKET,
             ])
             .args(directories)
-            .args(root)
+            .args(as_before)
+            .args(is_without.then_some("--skip-innodb"))
+            .args(super::is_root().then_some("--user=root"))
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(said)
@@ -209,12 +278,10 @@ impl Player {
 
     fn client(&self) -> Command {
         let mut client = Command::new("mariadb");
+        let options = self.place.path().join("client");
         client
-            .args(["--no-defaults", "--binary-mode", PACKET])
-            .arg(format!(
-                "--socket={}",
-                self.place.path().join("socket").display()
-            ));
+            .arg(format!("--defaults-file={}", options.display()))
+            .args(["--binary-mode", PACKET]);
         client
     }
 
@@ -285,7 +352,7 @@ pub fn play(
         let reached = hand_on(BufReader::new(from), &mut to).unwrap_or_default();
         let is_all = read.wait().is_ok_and(|status| status.success());
         if is_all {
-            let _ = to.write_all(b"\nSHUTDOWN;\n");
+            let _ = to.write_all(format!("\nDROP USER {ACCOUNT};\nSHUTDOWN;\n").as_bytes());
         }
         drop(to);
         let joined = "reading does not panic";
@@ -374,8 +441,6 @@ impl Reached {
 /// Hands all lines on, and says what was in them.
 fn hand_on(mut from: impl BufRead, to: &mut impl Write) -> std::io::Result<Reached> {
     let (mut reached, mut line) = (Reached::default(), Vec::new());
-    // Accounts count from here on, but for this connection.
-    to.write_all(b"FLUSH PRIVILEGES;\n")?;
     while from.read_until(b'\n', &mut line)? > 0 {
         reached.note(&line);
         to.write_all(&line)?;
@@ -445,6 +510,22 @@ mod tests {
             let told = find(file, until).unwrap_err();
             assert!(told.contains(says), "{told}");
         }
+        let behind = |until: &str| {
+            let notes = [("time", "1764500000.5"), ("gtid", "0-1-7,2-1-9")];
+            let notes = notes.map(|(key, value)| (key.into(), value.into()));
+            Until::parse(until).unwrap().check_behind(&notes)
+        };
+        assert_eq!(behind("2099-01-01 00:00:00"), Ok(()));
+        assert_eq!(behind("0-1-8,1-1-1"), Ok(()));
+        for until in ["2024-01-01 00:00:00", "0-1-6", "0-3-8,2-1-8"] {
+            let told = behind(until).unwrap_err();
+            assert!(told.contains("not behind"), "{told}");
+        }
+        assert!(
+            behind("2026-13-01 00:00:00")
+                .unwrap_err()
+                .contains("is no time")
+        );
         let until = Until::Gtid("0-1-2".into());
         let told = Logs::find(dir.path(), &[], until).unwrap_err();
         assert!(told.contains("the server had none"), "{told}");

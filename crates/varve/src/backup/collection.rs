@@ -64,12 +64,12 @@ impl Collection {
         Ok(collection)
     }
 
-    /// Reads the list in `dir`, and each of its files.
+    /// Reads the list in `dir`.
     ///
     /// # Errors
     ///
-    /// `NotFound`: there is no list, or not one of the files. `CorruptFile`: one is not what it was.
-    pub fn verify(dir: impl AsRef<Path>) -> Result<Collection> {
+    /// `NotFound`: there is none. `CorruptFile`: it is not what it was.
+    pub fn read(dir: impl AsRef<Path>) -> Result<Collection> {
         let (disk, dir) = (&RealDisk, dir.as_ref());
         let path = dir.join(COLLECTION);
         if !disk.exists(&path)? {
@@ -84,7 +84,17 @@ impl Collection {
             expected: "a list of files".into(),
             found,
         };
-        let collection = Collection::decode(&text).map_err(damaged)?;
+        Collection::decode(&text).map_err(damaged)
+    }
+
+    /// The same, and reads each of its files.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`, also for one of the files.
+    pub fn verify(dir: impl AsRef<Path>) -> Result<Collection> {
+        let (disk, dir) = (&RealDisk, dir.as_ref());
+        let collection = Collection::read(dir)?;
         let verified = map_together(&collection.files, DISK_THREADS, |file| {
             let found = sum(disk, dir, &file.path)?;
             check_sum(&dir.join(&file.path), file, &found)

@@ -40,23 +40,8 @@ pub struct Backup {
     first_new: SpaceId,
     copying: Copying,
     place: Place,
-    period: Period,
-}
-
-/// The period of written pages that begins with it. If it does not come to its end, there is none.
-struct Period {
-    ddl: Arc<Ddl>,
-    id: PeriodId,
-    is_complete: bool,
-}
-
-impl Drop for Period {
-    fn drop(&mut self) {
-        if !self.is_complete {
-            // One more period does no harm.
-            let _ = self.ddl.spaces.written_pages().take_back(self.id);
-        }
-    }
+    /// That begins with it.
+    period: PeriodId,
 }
 
 /// The directory, and what was made in it: that goes if the backup does not come to its end.
@@ -155,7 +140,7 @@ impl Backup {
         if let Some(base) = base_of(ddl, disk, options)?
             && !ddl.spaces.written_pages().knows(base.period)
         {
-            return Err(base.unknown());
+            return Err(base.unknown(ddl.spaces.written_pages()));
         }
         match disk.exists(dir)? {
             true => refuse_content(disk, dir),
@@ -180,12 +165,10 @@ impl Backup {
         let core = &ddl.core;
         let (from, kept) = core.log.keep_from_checkpoint(options.max_redo_bytes);
         let log = LogCopy::begin(from, kept, disk.clone(), dir)?;
+        let (period, place_of_notes) = ddl.spaces.written_pages().begin()?;
+        ddl.control
+            .update(|control| control.written = Some(place_of_notes))?;
         let first_new = SpaceId(ddl.control.control().next_space);
-        let period = Period {
-            id: ddl.spaces.written_pages().begin()?,
-            ddl: ddl.clone(),
-            is_complete: false,
-        };
         let page_size = core.pool.page_size();
         let manner = Manner {
             page_size,
@@ -317,7 +300,6 @@ impl Backup {
         self.log.copy_to(end.to)?;
         let made = self.make_complete(end)?;
         self.place.is_complete = true;
-        self.period.is_complete = true;
         Ok(made)
     }
 
@@ -505,6 +487,7 @@ impl Backup {
             checkpoint,
             clean_shutdown: false,
             files_match: false,
+            written: None,
             ..control
         };
         let (disk, dir) = (&*self.place.disk, &*self.place.dir);
@@ -521,7 +504,7 @@ impl Backup {
             to,
             damaged,
             lost,
-            period: Some(self.period.id),
+            period: Some(self.period),
             base: self.copying.base_period(),
             spaces,
             files,

@@ -28,7 +28,7 @@ use super::{UNFINISHED, write_sparse};
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use crate::io::{AlignedBuf, Disk, DiskFile, OpenMode, read_aligned};
 use crate::page;
-use crate::space::{PageSet, PeriodId, Stage, stage_on};
+use crate::space::{PageSet, PeriodId, Stage, WrittenPages, stage_on};
 
 /// Who is too early waits no longer at once: its thread has other things to do.
 const REST: Duration = Duration::from_millis(20);
@@ -108,15 +108,19 @@ impl Base {
     /// Asks what was written until now.
     pub fn ask(&self, lister: &Lister) -> Result<()> {
         let written = lister.written_pages().since(self.period)?;
-        let written = written.ok_or_else(|| self.unknown())?;
+        let written = written.ok_or_else(|| self.unknown(lister.written_pages()))?;
         *self.written.lock() = Arc::new(written);
         Ok(())
     }
 
     /// The database does not know what was written since.
-    pub fn unknown(&self) -> Error {
+    pub fn unknown(&self, written: &WrittenPages) -> Error {
+        let why = match written.lost() {
+            Some(why) => format!("which could not be noted any more ({why})"),
+            None => "as the database was restored, or has made very many backups".into(),
+        };
         Error::invalid(format!(
-            "an increment on the backup in {}: it is not known which pages were written since. It is too old, or the              database was restored or has lost its notes: make a whole one",
+            "an increment on the backup in {}: it is not known which pages were written since, {why}: make a whole one",
             self.dir.display()
         ))
     }

@@ -142,9 +142,10 @@ pub trait PageStore: Send + Sync {
     /// These pages may have been written to their files (TRACK-1), although nobody has this process write
     /// them.
     fn note_written(&self, _pages: &[PageId]) {}
-    /// Makes durable which pages were written, before a checkpoint is recorded (TRACK-2).
-    fn save_written(&self) -> Result<()> {
-        Ok(())
+    /// Makes durable which pages were written, before a checkpoint is recorded, which is to say how far that
+    /// goes (TRACK-2): a number of a file, and where it ends.
+    fn save_written(&self) -> Option<(u64, u64)> {
+        None
     }
     /// These pages are durable in their places, and so many bytes long there.
     fn written(&self, _pages: &[(PageId, usize)]) {}

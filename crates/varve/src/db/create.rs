@@ -59,6 +59,7 @@ pub(super) fn create(
         clean_shutdown: false,
         files_match: false,
         encrypted: options.encrypt_tables,
+        written: None,
         id_limit: FIRST_TRX,
         next_space: undo_count + 1,
         next_table: FIRST_USER_ID,

@@ -136,15 +136,13 @@ impl Checkpointer {
             return Ok(old);
         }
         self.log.sync_to(lsn)?;
-        let update = || {
-            self.pool.store().save_written()?;
-            self.control.update(|control| {
-                control.checkpoint = lsn;
-                control.clean_shutdown = clean;
-                (self.fill_control)(control);
-            })
-        };
-        let written = update();
+        let pages = self.pool.store().save_written();
+        let written = self.control.update(|control| {
+            control.checkpoint = lsn;
+            control.clean_shutdown = clean;
+            control.written = pages;
+            (self.fill_control)(control);
+        });
         if let Err(e) = written {
             self.log
                 .poison(format!("the checkpoint could not be written: {e}"));

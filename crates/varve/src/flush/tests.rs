@@ -169,6 +169,7 @@ impl Rig {
             clean_shutdown: false,
             files_match: false,
             encrypted: false,
+            written: None,
             id_limit: 0,
             next_space: 0,
             next_table: 0,

@@ -41,6 +41,7 @@ fn control(checkpoint: Lsn) -> Control {
         clean_shutdown: false,
         files_match: false,
         encrypted: false,
+        written: None,
         id_limit: 7,
         next_space: 0,
         next_table: 0,

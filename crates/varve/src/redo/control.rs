@@ -60,6 +60,8 @@ pub struct Control {
     pub files_match: bool,
     /// There may be encrypted tables, so that undo is encrypted, too.
     pub encrypted: bool,
+    /// How far is known which pages were written (TRACK-2): the number of a file, not 0, and where it ends.
+    pub written: Option<(u64, u64)>,
     /// Transaction ids below this may have been used.
     pub id_limit: u64,
     pub next_space: u32,
@@ -304,6 +306,9 @@ fn encode(control: &Control, sequence: u64) -> [u8; COPY_BYTES] {
     put(&[u8::from(control.clean_shutdown)]);
     put(&[u8::from(control.files_match)]);
     put(&[u8::from(control.encrypted)]);
+    let (number, end) = control.written.unwrap_or_default();
+    put(&number.to_le_bytes());
+    put(&end.to_le_bytes());
     let crc = crc32c::crc32c(&block[..CRC_AT]);
     block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     block
@@ -343,6 +348,7 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<Copied> {
         clean_shutdown: clean,
         files_match: block[109] != 0,
         encrypted: block[110] != 0,
+        written: Some((u64_at(111), u64_at(119))).filter(|(number, _)| *number != 0),
     };
     let sequence = u64_at(64);
     if sequence > LAST_SEQUENCE {
@@ -419,6 +425,7 @@ mod tests {
             clean_shutdown: true,
             files_match: false,
             encrypted: false,
+            written: Some((3, 1 << 40)),
             id_limit: 1 << 40,
             next_space: 12,
             next_table: 13,
@@ -565,6 +572,7 @@ mod tests {
             clean_shutdown: false,
             files_match: false,
             encrypted: false,
+            written: None,
             id_limit: 0,
             next_space: 7,
             next_table: 20,

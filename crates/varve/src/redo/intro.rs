@@ -166,13 +166,13 @@ mod tests {
             (0, b'X', "damaged"),
             (
                 8,
-                15,
-                "format version 15, this program reads versions 4 to 14; it was made by a newer",
+                16,
+                "format version 16, this program reads versions 4 to 15; it was made by a newer",
             ),
             (
                 8,
                 3,
-                "format version 3, this program reads versions 4 to 14; it was made by a program from before",
+                "format version 3, this program reads versions 4 to 15; it was made by a program from before",
             ),
             (11, 1, "newer program"),
             (36, 2, "checksum kind 2"),

@@ -98,7 +98,7 @@ pub use header::{DefinitionCopy, FileHeader, SpaceKind, Stage, definition_room, 
 pub use link::{Dangling, target_name};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 pub use spare::SPARE_FILE;
-pub use written::{PageSet, PeriodId, WrittenPages};
+pub use written::{PageSet, PeriodId, WrittenPages, WrittenPlace};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 #[cfg(doc)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::counter::COUNTER_PAGE;
-use super::{Space, Spaces};
+use super::{Space, Spaces, WrittenPlace};
 use crate::base::{Error, PageId, Result, SpaceId};
 use crate::buffer::{KeptOpen, PageRun, PageStore};
 use crate::io::{DiskFile, Request, Write, read_aligned};
@@ -187,7 +187,7 @@ impl PageStore for Spaces {
         self.written.note(pages.iter().copied());
     }
 
-    fn save_written(&self) -> Result<()> {
+    fn save_written(&self) -> Option<WrittenPlace> {
         self.written.save()
     }
 

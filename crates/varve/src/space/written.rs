@@ -8,15 +8,16 @@
 //!
 //! - **TRACK-1** A page that was written after a period began is noted in it, or in a later one, before it
 //!   counts as clean. So of a page that is in none of them a copy made since then is as good as the file.
-//! - **TRACK-2** Before a checkpoint is recorded, all that was noted is durable. What a crash takes was
+//! - **TRACK-2** Before a checkpoint is recorded, all that was noted is durable, and the checkpoint says how
+//!   far the notes go: the number of the newest period, and where its file ends. What a crash takes was
 //!   written with changes that the redo beyond the checkpoint has: recovery notes all pages that this names,
 //!   whether they lack it or not, and pages whose counters it raises.
-//! - **TRACK-3** If one of these can't be kept, because a file can't be written or is damaged, nothing is
-//!   known any more of any period: who asks is told so. The database goes on.
+//! - **TRACK-3** If one of these can't be kept, because a file can't be written or is not what the checkpoint
+//!   says, nothing is known any more of any period: who asks is told so. The database goes on.
 //!
 //! The periods' files stand beside each other with numbers that follow each other. One consists of a header
-//! and of records, each with the pages that came since the one before; format.md has the bytes. Only the last
-//! record of the newest file can be torn by a crash: it is of a checkpoint that was never recorded.
+//! and of records, each with the pages that came since the one before; format.md has the bytes. What stands
+//! behind the end that the checkpoint knows may be torn: then it is cut off.
 //!
 //! Mutexes: that of the files, which is held while they are written; then that of what was noted, which is
 //! held for a moment. Who writes pages takes the second one alone.
@@ -32,7 +33,7 @@ use crate::base::{Error, PageId, Result, SpaceId};
 use crate::io::{Disk, OpenMode, replace_file};
 
 /// There are no more of them: when another one begins, the oldest goes.
-const MOST_PERIODS: usize = 64;
+const MOST_PERIODS: usize = if cfg!(test) { 50 } else { 1000 };
 const PREFIX: &str = "written-";
 const EXTENSION: &str = ".pages";
 const NEW: &str = "written.new";
@@ -47,6 +48,8 @@ const COMPACTED_FROM: u64 = if cfg!(test) { 32 << 10 } else { 1 << 20 };
 
 /// Names a period, in this database and in all others.
 pub type PeriodId = u128;
+/// How far the notes go: a period's number, and where its file ends.
+pub type WrittenPlace = (u64, u64);
 
 /// Pages of any tablespaces.
 #[derive(Clone, Default, Debug, PartialEq)]
@@ -65,12 +68,6 @@ impl PageSet {
     /// Those of a tablespace.
     pub fn of_space(&self, space: SpaceId) -> Option<&RoaringBitmap> {
         self.0.get(&space)
-    }
-
-    fn add(&mut self, other: &PageSet) {
-        for (space, pages) in &other.0 {
-            *self.0.entry(*space).or_default() |= pages;
-        }
     }
 
     fn bytes(&self) -> u64 {
@@ -119,6 +116,14 @@ struct Files {
     periods: Vec<Period>,
     /// Where the next record of the newest one begins.
     end: u64,
+    /// Why nothing is known of earlier ones.
+    lost: Option<Error>,
+}
+
+impl Files {
+    fn place(&self) -> Option<WrittenPlace> {
+        self.periods.last().map(|newest| (newest.number, self.end))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -145,20 +150,26 @@ impl WrittenPages {
         }
     }
 
-    /// Finds the periods that there are, before any page is written. What is wrong with them, if nothing is
-    /// known any more (TRACK-3).
-    pub fn load(&self) -> Result<Option<Error>> {
+    /// Finds the periods that there are, before any page is written. `recorded`: what the checkpoint says of
+    /// them. An error that is returned: nothing is known any more (TRACK-3).
+    pub fn load(&self, recorded: Option<WrittenPlace>) -> Result<Option<Error>> {
         let mut files = self.files.lock();
-        match self.read_all(&mut files) {
+        let numbers = self.numbers()?;
+        let Some(recorded) = recorded else {
+            self.remove(&numbers);
+            return Ok(None);
+        };
+        match self.read_all(&mut files, &numbers, recorded) {
             Err(e @ Error::CorruptFile { .. }) => {
-                self.forget(&mut files)?;
+                self.forget(&mut files, e.clone());
                 Ok(Some(e))
             }
             read => read.map(|()| None),
         }
     }
 
-    fn read_all(&self, files: &mut Files) -> Result<()> {
+    /// Of all files that there are, ascending.
+    fn numbers(&self) -> Result<Vec<u64>> {
         let mut numbers: Vec<u64> = Vec::new();
         for entry in self.disk.list(&self.dir)? {
             let number = entry.name.strip_prefix(PREFIX);
@@ -166,28 +177,47 @@ impl WrittenPages {
             numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
         }
         numbers.sort_unstable();
-        let periods = numbers.iter().map(|&number| Period { number, id: 0 });
-        files.periods = periods.collect();
-        if let Some(pair) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
-            let path = self.path(pair[1]);
-            return Err(damaged(path, "the file that comes before it", "none"));
+        Ok(numbers)
+    }
+
+    fn read_all(
+        &self,
+        files: &mut Files,
+        numbers: &[u64],
+        (recorded, least): WrittenPlace,
+    ) -> Result<()> {
+        let follow = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        if !follow || !numbers.contains(&recorded) {
+            let path = self.path(recorded);
+            return Err(damaged(
+                path,
+                "it and those around it",
+                "that one is not there",
+            ));
         }
-        for period in &mut files.periods {
-            period.id = self.read_id(period.number)?;
-        }
-        let Some(&number) = numbers.last() else {
-            return Ok(());
-        };
-        let bytes = self.read(number)?;
+        let periods = numbers.iter().map(|&number| {
+            let id = self.read_id(number)?;
+            Ok(Period { number, id })
+        });
+        files.periods = periods.collect::<Result<_>>()?;
         let mut all = PageSet::default();
-        let end = decode_records(&self.path(number), &bytes, &mut all)?;
-        if end < bytes.len() {
-            // What follows must not be taken for a record behind it.
-            let file = self.disk.open(&self.path(number), OpenMode::Existing)?;
-            file.set_len(end as u64)?;
-            file.sync()?;
+        // Others may have begun since the checkpoint.
+        for number in numbers.iter().filter(|number| **number >= recorded) {
+            let (path, bytes) = (self.path(*number), self.read(*number)?);
+            all = PageSet::default();
+            let end = decode_records(&path, &bytes, &mut all)?;
+            if *number == recorded && (end as u64) < least {
+                let expected = format!("records up to byte {least}");
+                return Err(damaged(path, &expected, &format!("up to {end}")));
+            }
+            if end < bytes.len() {
+                // What follows must not be taken for a record behind it.
+                let file = self.disk.open(&path, OpenMode::Existing)?;
+                file.set_len(end as u64)?;
+                file.sync()?;
+            }
+            files.end = end as u64;
         }
-        files.end = end as u64;
         *self.noted.lock() = Some(Noted {
             all,
             unsaved: PageSet::default(),
@@ -208,34 +238,28 @@ impl WrittenPages {
         }
     }
 
-    /// Makes durable what was noted (TRACK-2).
-    ///
-    /// # Errors
-    ///
-    /// It is neither durable nor known to be lacking: no checkpoint may be recorded.
-    pub fn save(&self) -> Result<()> {
+    /// Makes durable what was noted, and says how far that goes, for the checkpoint (TRACK-2).
+    pub fn save(&self) -> Option<WrittenPlace> {
         let mut files = self.files.lock();
         let unsaved = {
             let mut noted = self.noted.lock();
-            noted
-                .as_mut()
-                .map(|noted| std::mem::take(&mut noted.unsaved))
+            std::mem::take(&mut noted.as_mut()?.unsaved)
         };
-        match unsaved {
-            Some(none) if none.is_empty() => Ok(()),
-            Some(some) if self.append(&mut files, &some).is_ok() => Ok(()),
-            // Also what could not be forgotten last time.
-            _ => self.forget(&mut files),
+        if !unsaved.is_empty()
+            && let Err(e) = self.append(&mut files, &unsaved)
+        {
+            self.forget(&mut files, e);
         }
+        files.place()
     }
 
-    /// Begins a period, and returns its name. What is noted from now on belongs to it.
-    pub fn begin(&self) -> Result<PeriodId> {
-        self.save()?;
+    /// Begins a period. What is noted from now on belongs to it. Before the next checkpoint the control file
+    /// has to say how far the notes go now, or the period is lost with a crash.
+    pub fn begin(&self) -> Result<(PeriodId, WrittenPlace)> {
+        self.save();
         let mut files = self.files.lock();
         while files.periods.len() >= MOST_PERIODS {
-            self.disk.remove(&self.path(files.periods[0].number))?;
-            files.periods.remove(0);
+            self.remove(&[files.periods.remove(0).number]);
         }
         let last = files.periods.last();
         let number = last.map_or(1, |period| period.number + 1);
@@ -243,50 +267,14 @@ impl WrittenPages {
         self.replace(number, &header(number, id))?;
         files.periods.push(Period { number, id });
         files.end = HEADER as u64;
-        {
-            let mut noted = self.noted.lock();
-            let before = noted.replace(Noted::default());
-            // It is not in the older file, and may as well be in this one.
-            if let (Some(before), Some(now)) = (before, &mut *noted) {
-                now.all = before.unsaved.clone();
-                now.unsaved = before.unsaved;
-            }
+        let mut noted = self.noted.lock();
+        let before = noted.replace(Noted::default());
+        // It is not in the older file, and may as well be in this one.
+        if let (Some(before), Some(now)) = (before, &mut *noted) {
+            now.all = before.unsaved.clone();
+            now.unsaved = before.unsaved;
         }
-        Ok(id)
-    }
-
-    /// Nothing has come of the backup with which this period began: it becomes a part of the one before, if
-    /// it is the newest one.
-    pub fn take_back(&self, id: PeriodId) -> Result<()> {
-        let mut files = self.files.lock();
-        let [.., before, last] = files.periods[..] else {
-            let is_it = matches!(files.periods[..], [only] if only.id == id);
-            return if is_it {
-                self.forget(&mut files)
-            } else {
-                Ok(())
-            };
-        };
-        if last.id != id {
-            return Ok(());
-        }
-        let bytes = self.read(before.number)?;
-        let mut all = PageSet::default();
-        let end = decode_records(&self.path(before.number), &bytes, &mut all)?;
-        let ends = std::mem::replace(&mut files.end, end as u64);
-        files.periods.pop();
-        let now = self.noted.lock().as_ref().map(|noted| noted.all.clone());
-        let now = now.unwrap_or_default();
-        if let Err(e) = self.append(&mut files, &now) {
-            files.periods.push(last);
-            files.end = ends;
-            return Err(e);
-        }
-        if let Some(noted) = &mut *self.noted.lock() {
-            noted.all.add(&all);
-        }
-        // Until it has gone all is in both.
-        self.disk.remove(&self.path(last.number))
+        Ok((id, (number, files.end)))
     }
 
     /// The pages that were written since this period began. `None`: it is not known.
@@ -321,6 +309,11 @@ impl WrittenPages {
         files.periods.iter().any(|period| period.id == id)
     }
 
+    /// Why nothing is known of earlier periods, if something has happened since the start.
+    pub fn lost(&self) -> Option<Error> {
+        self.files.lock().lost.clone()
+    }
+
     /// Adds a record to the newest file.
     fn append(&self, files: &mut Files, pages: &PageSet) -> Result<()> {
         let Period { number, id } = *files.periods.last().expect("pages are noted in a period");
@@ -347,25 +340,21 @@ impl WrittenPages {
         replace_file(&*self.disk, names, OpenMode::CreatePrivate, bytes)
     }
 
-    /// TRACK-3. The newest file's header goes first, and is durably gone: a crash leaves none that can be
-    /// taken for all there is.
-    fn forget(&self, files: &mut Files) -> Result<()> {
+    /// TRACK-3. The next checkpoint says so, too; until that is recorded a crash has recovery note again what
+    /// is lacking now.
+    fn forget(&self, files: &mut Files, why: Error) {
         *self.noted.lock() = None;
-        if files.periods.is_empty() {
-            return Ok(());
+        let numbers = files.periods.drain(..).map(|period| period.number);
+        self.remove(&numbers.collect::<Vec<_>>());
+        files.lost = Some(why);
+    }
+
+    /// Files that nobody goes by any more.
+    fn remove(&self, numbers: &[u64]) {
+        for number in numbers {
+            // One that stays is found by the next start.
+            let _ = self.disk.remove(&self.path(*number));
         }
-        if let Some(newest) = files.periods.last() {
-            let file = self
-                .disk
-                .open(&self.path(newest.number), OpenMode::Existing)?;
-            file.write_at(&[0; HEADER], 0)?;
-            file.sync()?;
-        }
-        while let Some(period) = files.periods.last() {
-            self.disk.remove(&self.path(period.number))?;
-            files.periods.pop();
-        }
-        self.disk.sync_dir(&self.dir)
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -469,33 +458,42 @@ mod tests {
         set
     }
 
-    fn opened(dir: &Path) -> WrittenPages {
-        let written = WrittenPages::new(Arc::new(RealDisk), dir);
-        assert!(written.load().unwrap().is_none());
+    fn new(dir: &Path) -> WrittenPages {
+        WrittenPages::new(Arc::new(RealDisk), dir)
+    }
+
+    fn opened(dir: &Path, recorded: Option<WrittenPlace>) -> WrittenPages {
+        let written = new(dir);
+        assert!(written.load(recorded).unwrap().is_none());
         written
     }
 
-    fn noted(written: &WrittenPages, pages: &[PageId]) {
+    fn noted(written: &WrittenPages, pages: &[PageId]) -> Option<WrittenPlace> {
         written.note(pages.iter().copied());
-        written.save().unwrap();
+        written.save()
     }
 
     fn file(dir: &Path, number: u64) -> PathBuf {
         dir.join(format!("written-{number}.pages"))
     }
 
+    fn files(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
     /// TRACK-1, TRACK-2
     #[test]
     fn what_was_noted_since_a_period_began_is_known_after_a_crash() {
         let dir = tempfile::tempdir().unwrap();
-        let written = opened(dir.path());
-        noted(&written, &[page(5, 1)]);
+        let written = opened(dir.path(), None);
+        assert_eq!(noted(&written, &[page(5, 1)]), None);
         assert_eq!(written.since(1).unwrap(), None);
-        let first = written.begin().unwrap();
+        let (first, _) = written.begin().unwrap();
         noted(&written, &[page(5, 2), page(7, 3)]);
         written.note([page(5, 3)].into_iter());
-        let second = written.begin().unwrap();
-        noted(&written, &[page(5, 2), page(9, 100_000)]);
+        let before = written.save();
+        let (second, _) = written.begin().unwrap();
+        let place = noted(&written, &[page(5, 2), page(9, 100_000)]);
         let check = |written: &WrittenPages| {
             let of_second = [page(5, 2), page(9, 100_000)];
             let all = [&of_second[..], &[page(5, 3), page(7, 3)]].concat();
@@ -504,92 +502,84 @@ mod tests {
         };
         check(&written);
         written.note([page(1, 1)].into_iter());
-        // It is gone, and was in no checkpoint.
-        let again = opened(dir.path());
-        check(&again);
+        // It is gone, and was in no checkpoint. A checkpoint may be from before the period.
+        check(&opened(dir.path(), place));
+        check(&opened(dir.path(), before));
         // A torn record likewise.
         let newest = file(dir.path(), 2);
         let mut bytes = fs::read(&newest).unwrap();
         bytes.extend(&record(&set(&[page(3, 3)]))[..20]);
         fs::write(&newest, bytes).unwrap();
-        let again = opened(dir.path());
+        let again = opened(dir.path(), place);
         check(&again);
-        noted(&again, &[page(8, 8)]);
-        let last = opened(dir.path()).since(second).unwrap().unwrap();
+        let place = noted(&again, &[page(8, 8)]);
+        let last = opened(dir.path(), place).since(second).unwrap().unwrap();
         assert!(last.of_space(SpaceId(8)).is_some());
+        // A checkpoint that knows of none: an older program's, or what was lost.
+        opened(dir.path(), None);
+        assert_eq!(files(dir.path()), 0);
     }
 
     /// TRACK-3
     #[test]
     fn of_damaged_files_nothing_is_known() {
-        for (number, at, expected) in [
-            (1, 20, "header"),
-            (2, 3, "header"),
-            (2, HEADER + 20, "record"),
-        ] {
+        let change = |path: &Path, at: usize| {
+            let mut bytes = fs::read(path).unwrap();
+            let at = at.min(bytes.len() - 1);
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+        };
+        let remove = |path: &Path, _| fs::remove_file(path).unwrap();
+        let cut = |path: &Path, at: usize| {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..bytes.len() - at]).unwrap();
+        };
+        type Damage<'a> = &'a dyn Fn(&Path, usize);
+        let cases: [(u64, usize, Damage<'_>, &str); 7] = [
+            (1, 20, &change, "header"),
+            (3, 3, &change, "header"),
+            (3, HEADER + 20, &change, "record"),
+            (3, usize::MAX, &change, "records up to"),
+            (3, 1, &cut, "records up to"),
+            (3, 0, &remove, "not there"),
+            (2, 0, &remove, "not there"),
+        ];
+        for (number, at, damage, expected) in cases {
             let dir = tempfile::tempdir().unwrap();
-            let written = opened(dir.path());
-            let ids = [1, 2].map(|no| {
-                let id = written.begin().unwrap();
+            let written = opened(dir.path(), None);
+            let mut place = None;
+            let ids = [1, 2, 3].map(|no| {
+                let (id, _) = written.begin().unwrap();
                 noted(&written, &[page(5, no)]);
-                noted(&written, &[page(6, no)]);
+                place = noted(&written, &[page(6, no)]);
                 id
             });
-            let path = file(dir.path(), number);
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[at] ^= 1;
-            fs::write(&path, bytes).unwrap();
-            let again = WrittenPages::new(Arc::new(RealDisk), dir.path());
-            let why = again.load().unwrap().unwrap().to_string();
+            damage(&file(dir.path(), number), at);
+            let again = new(dir.path());
+            let why = again.load(place).unwrap().unwrap().to_string();
             assert!(why.contains(expected), "{why}");
             assert!(ids.iter().all(|id| !again.knows(*id)));
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+            assert_eq!(again.save(), None);
             assert!(again.begin().is_ok());
         }
-        let dir = tempfile::tempdir().unwrap();
-        let written = opened(dir.path());
-        for _ in 0..3 {
-            written.begin().unwrap();
-        }
-        fs::remove_file(file(dir.path(), 2)).unwrap();
-        let again = WrittenPages::new(Arc::new(RealDisk), dir.path());
-        assert!(again.load().unwrap().is_some());
     }
 
     /// TRACK-3: a file that can't be written.
     #[test]
     fn what_can_not_be_saved_is_not_taken_for_all() {
         let dir = tempfile::tempdir().unwrap();
-        let written = opened(dir.path());
-        let first = written.begin().unwrap();
-        noted(&written, &[page(5, 1)]);
+        let written = opened(dir.path(), None);
+        let (first, _) = written.begin().unwrap();
+        let place = noted(&written, &[page(5, 1)]);
         fs::remove_file(file(dir.path(), 1)).unwrap();
-        written.note([page(5, 2)].into_iter());
-        // It can't even be said that it is lacking.
-        assert!(written.save().is_err());
+        assert_eq!(noted(&written, &[page(5, 2)]), None);
         assert_eq!(written.since(first).unwrap(), None);
-        assert!(written.begin().is_err());
-    }
-
-    #[test]
-    fn a_period_of_nothing_is_taken_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let written = opened(dir.path());
-        let first = written.begin().unwrap();
-        noted(&written, &[page(5, 1)]);
-        let second = written.begin().unwrap();
-        noted(&written, &[page(5, 2)]);
-        written.note([page(5, 3)].into_iter());
-        written.take_back(first).unwrap();
-        written.take_back(second).unwrap();
-        let all = Some(set(&[page(5, 1), page(5, 2), page(5, 3)]));
-        assert_eq!(written.since(first).unwrap(), all);
-        assert!(!written.knows(second));
-        written.save().unwrap();
-        assert_eq!(opened(dir.path()).since(first).unwrap(), all);
-        written.take_back(first).unwrap();
-        assert!(!written.knows(first));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(written.lost().is_some());
+        // The checkpoint could not be recorded that says so.
+        assert!(new(dir.path()).load(place).unwrap().is_some());
+        let (second, _) = written.begin().unwrap();
+        noted(&written, &[page(5, 3)]);
+        assert_eq!(written.since(second).unwrap(), Some(set(&[page(5, 3)])));
     }
 
     /// Neither many small records nor many periods fill the disk.
@@ -597,20 +587,22 @@ mod tests {
     fn files_stay_small() {
         const PAGES: u32 = 2_000;
         let dir = tempfile::tempdir().unwrap();
-        let written = opened(dir.path());
-        let first = written.begin().unwrap();
+        let written = opened(dir.path(), None);
+        let (first, _) = written.begin().unwrap();
+        let mut place = None;
         for no in 0..PAGES {
-            noted(&written, &[page(5, no * 7 % PAGES)]);
+            place = noted(&written, &[page(5, no * 7 % PAGES)]);
         }
         let bytes = fs::metadata(file(dir.path(), 1)).unwrap().len();
         assert!(bytes <= COMPACTED_FROM + 100, "{bytes}");
-        let again = opened(dir.path());
+        let again = opened(dir.path(), place);
         let since = again.since(first).unwrap().unwrap();
-        assert_eq!(since.of_space(SpaceId(5)).unwrap().len(), u64::from(PAGES));
+        let of_space = since.of_space(SpaceId(5)).unwrap();
+        assert_eq!(of_space.len(), u64::from(PAGES));
         for _ in 0..MOST_PERIODS {
             again.begin().unwrap();
         }
         assert!(!again.knows(first));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), MOST_PERIODS);
+        assert_eq!(files(dir.path()), MOST_PERIODS);
     }
 }
