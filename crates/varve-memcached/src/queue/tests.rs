@@ -1,7 +1,7 @@
 //! Changes of several connections at the same time, on a store that takes transactions apart.
 
-use std::collections::BTreeMap;
-use std::sync::Barrier;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Barrier, Condvar};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -16,9 +16,13 @@ use crate::protocol::{Ask, Limits, Protocol, Standing, Step, parse};
 type Rows = BTreeMap<(usize, Vec<u8>), Item>;
 
 /// A key `@1.k` is that of `k` in container 1, from then on. `locked` can't be had at once, `bad` can't be
-/// put, and who looks for `hold` tells so, and waits.
+/// put, and who looks for `hold` tells so, and waits. What a transaction has put others see when it commits,
+/// and until then wait for: the next maker begins before.
 struct Fake {
     rows: Mutex<Rows>,
+    /// Rows that were put and are not committed.
+    held: Mutex<BTreeSet<(usize, Vec<u8>)>>,
+    released: Condvar,
     entered: Barrier,
     goes_on: Barrier,
     /// Transactions that were begun: whether they wait for locks.
@@ -49,6 +53,14 @@ struct Trx {
     waits: bool,
     puts: Rows,
     found: Option<Item>,
+}
+
+impl Fake {
+    fn release(&self, trx: &Trx) {
+        let mut held = self.held.lock().unwrap();
+        held.retain(|row| !trx.puts.contains_key(row));
+        self.released.notify_all();
+    }
 }
 
 impl Items for Fake {
@@ -113,6 +125,10 @@ impl Items for Fake {
         let row = (session.container, key.to_vec());
         let trx = session.trx.as_mut().expect("it was handed over");
         let own = trx.puts.get(&row).cloned();
+        if own.is_none() {
+            let held = self.held.lock().unwrap();
+            drop(self.released.wait_while(held, |held| held.contains(&row)));
+        }
         trx.found = own.or_else(|| self.rows.lock().unwrap().get(&row).cloned());
         Ok(trx.found.as_ref().map(Item::by_ref))
     }
@@ -123,6 +139,7 @@ impl Items for Fake {
         }
         let row = (session.container, session.key.clone());
         let trx = session.trx.as_mut().expect("it was handed over");
+        self.held.lock().unwrap().insert(row.clone());
         trx.puts.insert(row, item.clone());
         Ok(())
     }
@@ -133,12 +150,15 @@ impl Items for Fake {
 
     fn commit(&self, session: &mut Session) -> Result<(), Refusal> {
         let trx = session.trx.take().expect("it was handed over");
-        self.rows.lock().unwrap().extend(trx.puts);
+        self.rows.lock().unwrap().extend(trx.puts.clone());
+        self.release(&trx);
         Ok(())
     }
 
     fn roll_back(&self, session: &mut Session) {
-        session.trx = None;
+        if let Some(trx) = session.trx.take() {
+            self.release(&trx);
+        }
         session.container = session.begun_in;
     }
 
@@ -173,8 +193,20 @@ impl Items for Fake {
 
 /// As many threads as are asked for, and room for those who wait on purpose.
 struct Server {
-    runtime: Runtime,
+    /// Until it is dropped.
+    runtime: Option<Runtime>,
     shared: Arc<Shared<Fake>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that has failed does not wait for those that it holds.
+        if std::thread::panicking()
+            && let Some(runtime) = self.runtime.take()
+        {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 type Told = JoinHandle<Work<Session>>;
@@ -183,6 +215,8 @@ impl Server {
     fn new(change_threads: usize, batch: usize, held: usize) -> Server {
         let items = Fake {
             rows: Mutex::default(),
+            held: Mutex::default(),
+            released: Condvar::new(),
             entered: Barrier::new(2),
             goes_on: Barrier::new(held + 1),
             begun: Mutex::default(),
@@ -204,9 +238,13 @@ impl Server {
             .enable_all()
             .build();
         Server {
-            runtime: runtime.unwrap(),
+            runtime: Some(runtime.unwrap()),
             shared: Arc::new(Shared::new(items, settings)),
         }
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("it is not dropped")
     }
 
     /// A client that is in this container sends this.
@@ -231,7 +269,7 @@ impl Server {
         });
         let work = Work::new(&self.shared.items, session, batch);
         let shared = self.shared.clone();
-        self.runtime.spawn(async move {
+        self.runtime().spawn(async move {
             let (work, waited) = Queue::make(&shared, work).await.unwrap();
             waited.unwrap();
             work
@@ -246,7 +284,7 @@ impl Server {
 
     fn answers(&self, told: Told) -> String {
         let told = self
-            .runtime
+            .runtime()
             .block_on(async { timeout(Duration::from_secs(60), told).await });
         let work = told.expect("MC-11: it is made").unwrap();
         String::from_utf8(work.out.to_vec()).unwrap()
@@ -271,7 +309,7 @@ impl Server {
 
     /// Waits until so many are in the queue.
     fn wait_for(&self, jobs: usize) {
-        self.runtime.block_on(async {
+        self.runtime().block_on(async {
             while self.shared.queue.lock().new.jobs.len() < jobs {
                 sleep(Duration::from_millis(1)).await;
             }
@@ -379,12 +417,10 @@ fn makers_who_wait_for_pages_hold_up_no_others() {
     let server = Server::new(processors + 1, 32, processors);
     let held: Vec<_> = (0..processors).map(|_| server.hold()).collect();
     let first = server.send(0, SET_A);
-    let begun = Instant::now();
-    while !first.is_finished() && begun.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(2 * LONG);
-        let other = server.send(0, SET_A);
-        assert_eq!(server.answers(other), "STORED\r\n");
-    }
+    server.wait_for(1);
+    std::thread::sleep(2 * LONG);
+    let other = server.send(0, SET_A);
+    assert_eq!(server.answers(other), "STORED\r\n");
     assert_eq!(server.answers(first), "STORED\r\n");
     assert!(held.iter().all(|held| !held.is_finished()));
     server.shared.items.goes_on.wait();
