@@ -465,8 +465,8 @@ typedef struct varve_backup_options {
   // Damaged pages are copied as they are, and tablespaces that were lost left out. Otherwise such a backup
   // fails.
   bool keep_damaged;
-  // The directory of an older backup, whole or an increment: makes an increment, which has what was written
-  // since that was made. NULL: a whole backup.
+  // The directory of an older backup, whole or an increment: makes an increment, which has what was
+  // written since that was made. NULL: a whole backup.
   const char *base;
 } varve_backup_options;
 
@@ -1332,8 +1332,8 @@ void varve_backup_free(struct varve_backup *backup);
 // none, or it is not complete. VARVE_CORRUPT: it was changed.
 enum varve_code varve_backup_verify(const char *dir, struct varve_backup_progress *out);
 
-// Makes a database of a backup and the increments that go with it, in their order, once all are verified. The
-// directory `target` is made, or is empty.
+// Makes a database of a backup and the increments that go with it, in their order, once all are verified.
+// The directory `target` is made, or is empty.
 enum varve_code varve_backup_restore(const char *const *dirs,
                                      size_t count,
                                      const char *target,
