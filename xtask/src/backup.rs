@@ -114,12 +114,12 @@ fn check(workspace: &Workspace, rounds: u32, other: Engine) -> Result<()> {
         })?;
         remove_dir(&place.join("restored"))?;
         let killed = place.join("killed");
-        let kills_server = round % 2 == 0;
-        source.interrupt(chain.last(), &killed, kills_server)?;
-        if kills_server {
+        if round % 2 == 0 {
+            source.interrupt(chain.last(), &killed, Victim::Server)?;
             server.kill()?;
             server = Server::start(&prefix, DataDir(dir.join("source")), None, &options(other))?;
         } else {
+            source.interrupt(chain.last(), &killed, Victim::Tool)?;
             source.clear()?;
         }
         remove_dir(&killed)?;
@@ -249,6 +249,14 @@ struct Source<'a> {
     other: Engine,
 }
 
+/// Who is killed while a backup is made.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Server,
+    /// `varve backup`.
+    Tool,
+}
+
 /// A backup beside a load.
 struct BesideLoad {
     took: Duration,
@@ -321,7 +329,7 @@ impl Source<'_> {
     }
 
     /// Kills the server, or who makes the backup, in the middle of one: what is left is none.
-    fn interrupt(&self, base: Option<&PathBuf>, made: &Path, kills_server: bool) -> Result<()> {
+    fn interrupt(&self, base: Option<&PathBuf>, made: &Path, victim: Victim) -> Result<()> {
         let load = &Load::default();
         // With the server the writers fail, too.
         let whole = self.beside(load, || {
@@ -335,11 +343,12 @@ impl Source<'_> {
                 400
             };
             thread::sleep(Duration::from_millis(fastrand::u64(..most)));
-            if kills_server {
-                let pid = self.server.pid().to_string();
-                command::run(Cmd::new("kill").args(["-KILL", &pid]))?;
-            } else {
-                tool.kill()?;
+            match victim {
+                Victim::Server => {
+                    let pid = self.server.pid().to_string();
+                    command::run(Cmd::new("kill").args(["-KILL", &pid]))?;
+                }
+                Victim::Tool => tool.kill()?,
             }
             anyhow::Ok(tool.wait()?.success())
         })?;
@@ -348,19 +357,11 @@ impl Source<'_> {
             verified.status.success() == whole,
             "a backup that was killed is taken for one, or one that was made is not: {verified:?}"
         );
-        println!(
-            "{} was killed, and {}",
-            if kills_server {
-                "the server"
-            } else {
-                "varve backup"
-            },
-            if whole {
-                "had ended before"
-            } else {
-                "left no backup"
-            }
-        );
+        let what = match whole {
+            true => "had ended before",
+            false => "left no backup",
+        };
+        println!("{victim:?} was killed, and {what}");
         Ok(())
     }
 

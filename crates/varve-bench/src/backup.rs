@@ -1,11 +1,11 @@
 //! `bench backup`: a backup of a server under load. How long it takes, what it takes from the load, how large
 //! it is, and how long it is from there to a server that answers.
 //!
-//! Each engine has a server of its own with nothing but its tables: Varve's is backed up by `varve backup`
-//! (which has mariadb-backup copy what else there is), InnoDB's by mariadb-backup alone. Both are restored
-//! into a directory of their own: what was copied is copied back, mariadb-backup prepares InnoDB's part, and
-//! a server is started and counts the rows. When the load is over and its pages are written, another whole
-//! backup is made, a hundredth of the rows is changed, and an increment on it is made.
+//! Each engine has a server of its own with nothing but its tables: Varve's, which runs without InnoDB, is
+//! backed up by `varve backup` alone, InnoDB's by mariadb-backup. Both are restored into a directory of their
+//! own: what was copied is copied back, mariadb-backup prepares InnoDB's part, and a server is started and
+//! counts the rows. When the load is over and its pages are written, another whole backup is made, a
+//! hundredth of the rows is changed, and an increment on it is made.
 
 use std::fs;
 use std::path::Path;

@@ -1339,7 +1339,8 @@ enum varve_code varve_backup_restore(const char *const *dirs,
                                      const char *target,
                                      struct varve_backup_progress *out);
 
-// The same, but makes a whole backup in `target`.
+// Makes a whole backup in `target`, which is made, or is empty, of one and the increments that go with it,
+// in their order.
 enum varve_code varve_backup_merge(const char *const *dirs,
                                    size_t count,
                                    const char *target,

@@ -207,17 +207,28 @@ pub unsafe extern "C" fn varve_backup_restore(
     target: *const c_char,
     out: *mut varve_backup_progress,
 ) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe { put_together(dirs, count, target, out, |dirs, to| restore_chain(dirs, to)) }
+}
+
+/// Has `make` make something of backups in `target`.
+///
+/// # Safety
+///
+/// CAPI-2.
+unsafe fn put_together(
+    dirs: *const *const c_char,
+    count: usize,
+    target: *const c_char,
+    out: *mut varve_backup_progress,
+    make: impl FnOnce(&[&str], &str) -> Result<BackupSummary, Error>,
+) -> varve_code {
     guard_without_database(|| {
-        // SAFETY: CAPI-2.
-        let (dirs, target) = unsafe {
-            (
-                texts(dirs, count)?,
-                text(target, "the database's directory")?,
-            )
-        };
-        let found = restore_chain(&dirs, target)?;
-        // SAFETY: CAPI-2.
-        unsafe { out.write((&found).into()) };
+        // SAFETY: the caller's.
+        let (dirs, target) = unsafe { (texts(dirs, count)?, text(target, "the new directory")?) };
+        let made = make(&dirs, target)?;
+        // SAFETY: the caller's.
+        unsafe { out.write((&made).into()) };
         Ok(VARVE_OK)
     })
 }
@@ -236,7 +247,8 @@ unsafe fn texts<'a>(dirs: *const *const c_char, count: usize) -> Result<Vec<&'a 
     dirs.iter().map(each).collect()
 }
 
-/// The same, but makes a whole backup in `target`.
+/// Makes a whole backup in `target`, which is made, or is empty, of one and the increments that go with it,
+/// in their order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_backup_merge(
     dirs: *const *const c_char,
@@ -244,13 +256,6 @@ pub unsafe extern "C" fn varve_backup_merge(
     target: *const c_char,
     out: *mut varve_backup_progress,
 ) -> varve_code {
-    guard_without_database(|| {
-        // SAFETY: CAPI-2.
-        let (dirs, target) =
-            unsafe { (texts(dirs, count)?, text(target, "the backup's directory")?) };
-        let found = merge(&dirs, target)?;
-        // SAFETY: CAPI-2.
-        unsafe { out.write((&found).into()) };
-        Ok(VARVE_OK)
-    })
+    // SAFETY: CAPI-2.
+    unsafe { put_together(dirs, count, target, out, |dirs, to| merge(dirs, to)) }
 }

@@ -70,9 +70,9 @@ pub fn run_verify(backups: &[PathBuf]) -> Result<Outcome, varve::Error> {
 /// The data directory of a server, where `mariadbd` can be started.
 pub fn run_restore(backups: &[PathBuf], to: &Path, args: &RestoreArgs) -> Result<Outcome, String> {
     let listed = check_rest(backups, to)?;
-    let notes = &listed.last().expect("there is a backup").notes;
+    let last = listed.last().expect("there is a backup");
     let logs = match (&args.until, &args.binlogs) {
-        (Some(until), Some(dir)) => Some(Logs::find(dir, notes, Until::parse(until)?)?),
+        (Some(until), Some(dir)) => Some(Logs::find(dir, last, Until::parse(until)?)?),
         _ => None,
     };
     // From here on no server with Varve starts there, until all is there.
@@ -85,9 +85,9 @@ pub fn run_restore(backups: &[PathBuf], to: &Path, args: &RestoreArgs) -> Result
         super::words(&made),
         listed[0].files.len()
     );
-    tell_notes(notes);
+    tell_notes(&last.notes);
     if let Some(logs) = logs {
-        let reached = play(&logs, to, args.defaults_file.as_deref(), notes)?;
+        let reached = play(&logs, to, args.defaults_file.as_deref(), last)?;
         println!("{reached}");
     }
     Ok(super::tell(&made))
@@ -115,7 +115,7 @@ pub fn run_merge(dirs: &[PathBuf]) -> Result<Outcome, String> {
     put_together(backups, &listed, &rest)?;
     let notes = listed.last().expect("there is a backup").notes.clone();
     Collection::make(&rest, notes).map_err(words)?;
-    // Its manifest comes last: before that it is no backup.
+    // Its manifest is that of these files last of all: before that it is no backup.
     let own = to.join(VARVE);
     DirBuilder::new().mode(0o700).create(&own).map_err(told)?;
     let made = merge(&parts(backups, VARVE), &own).map_err(words)?;
@@ -176,7 +176,7 @@ fn put_together(backups: &[PathBuf], listed: &[Collection], to: &Path) -> Result
 }
 
 pub fn is_without_innodb(listed: &Collection) -> bool {
-    listed.notes.iter().any(|(key, _)| key == WITHOUT_INNODB)
+    listed.note(WITHOUT_INNODB).is_some()
 }
 
 /// A directory that goes again.

@@ -244,8 +244,7 @@ pub fn run(args: &BackupArgs) -> Result<Outcome, String> {
     }
     if !["ending", "complete"].contains(&&state[..]) {
         return Err(format!(
-            "mariadb-backup has not ended Varve's backup, which is {state}; see the server's error log, and {}",
-            dir.join(LOG).display()
+            "the stages of the server's backup have not ended Varve's, which is {state}: see the server's error log"
         ));
     }
     let bytes = wait_for(&programs, &number, "complete")?.bytes;
@@ -449,15 +448,19 @@ fn copy_rest(
     let done = done.map_err(|e| not_run("mariadb-backup", &e))?;
     match done.success() {
         true => Ok(()),
-        false => Err(format!("mariadb-backup has failed: {}", last_lines(&log))),
+        false => Err(format!(
+            "mariadb-backup has failed: {}; all that it said is in {}",
+            last_lines(&log),
+            log.display()
+        )),
     }
 }
 
-fn last_lines(log: &Path) -> String {
+/// The end of a log, in one line.
+pub fn last_lines(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    let last = &lines[lines.len().saturating_sub(5)..];
-    format!("{}; all of it is in {}", last.join("; "), log.display())
+    lines[lines.len().saturating_sub(5)..].join("; ")
 }
 
 /// The binary log's position, as mariadb-backup has found it: file, position, GTID.

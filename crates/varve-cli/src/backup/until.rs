@@ -17,7 +17,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::server::{ELSEWHERE, WITHOUT_INNODB, not_run};
+use varve::backup::Collection;
+
+use super::restoring::is_without_innodb;
+use super::server::{ELSEWHERE, last_lines, not_run};
 
 const PAUSE: Duration = Duration::from_millis(50);
 /// What is looked at of each line.
@@ -63,8 +66,7 @@ impl Until {
     }
 
     /// What is in the backup already can't be left out.
-    fn check_behind(&self, notes: &[(String, String)]) -> Result<(), String> {
-        let note = |key: &str| notes.iter().find(|(name, _)| name == key);
+    fn check_behind(&self, backup: &Collection) -> Result<(), String> {
         let sequence = |gtid: &str| {
             let (domain, rest) = gtid.trim().split_once('-')?;
             let (_, number) = rest.split_once('-')?;
@@ -78,7 +80,9 @@ impl Until {
                 let Ok(seconds) = seconds.trim().parse::<i64>() else {
                     return Err(format!("{time} is no time"));
                 };
-                let made = note("time").and_then(|(_, made)| made.parse::<f64>().ok());
+                let made = backup
+                    .note("time")
+                    .and_then(|made| made.parse::<f64>().ok());
                 match made.is_some_and(|made| seconds as f64 <= made) {
                     true => Err(format!(
                         "{time} is not behind the backup: take an older one"
@@ -87,7 +91,7 @@ impl Until {
                 }
             }
             Until::Gtid(gtids) => {
-                let in_backup = note("gtid").map_or("", |(_, gtids)| gtids.as_str());
+                let in_backup = backup.note("gtid").unwrap_or_default();
                 let in_backup: BTreeMap<_, _> = in_backup.split(',').filter_map(sequence).collect();
                 let is_in = |(domain, number): &(String, u64)| {
                     in_backup.get(domain).is_some_and(|last| number < last)
@@ -139,14 +143,13 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Those in `dir` from the backup's position on, by the notes of the backup.
-    pub fn find(dir: &Path, notes: &[(String, String)], until: Until) -> Result<Logs, String> {
+    /// Those in `dir` from the backup's position on, by its notes.
+    pub fn find(dir: &Path, backup: &Collection, until: Until) -> Result<Logs, String> {
         let note = |key: &str| {
-            let found = notes.iter().find(|(name, _)| name == key);
-            let value = found.map(|(_, value)| value.as_str());
+            let value = backup.note(key);
             value.ok_or("the backup has no position in a binary log: the server had none")
         };
-        until.check_behind(notes)?;
+        until.check_behind(backup)?;
         let (first, from) = (note("binlog")?, note("position")?);
         let from = from.parse().map_err(|_| format!("{from} is no position"))?;
         let first_number = number_of(first).ok_or_else(|| format!("{first} is no binary log"))?;
@@ -212,11 +215,7 @@ impl Drop for Player {
 }
 
 impl Player {
-    fn start(
-        dir: &Path,
-        defaults: Option<&Path>,
-        notes: &[(String, String)],
-    ) -> Result<Player, String> {
+    fn start(dir: &Path, defaults: Option<&Path>, backup: &Collection) -> Result<Player, String> {
         let place = tempfile::tempdir().map_err(|e| format!("a directory for a socket: {e}"))?;
         let own = |name: &str| place.path().join(name).display().to_string();
         let told = |e: std::io::Error| format!("{}: {e}", place.path().display());
@@ -243,11 +242,10 @@ impl Player {
             true => format!("--loose-{name}="),
             false => format!("--loose-{name}={}", dir.display()),
         });
-        let as_before = notes.iter().filter_map(|(key, value)| {
+        let as_before = backup.notes.iter().filter_map(|(key, value)| {
             let name = key.strip_prefix("server:")?;
             Some(format!("--loose-{name}={value}"))
         });
-        let is_without = notes.iter().any(|(key, _)| key == WITHOUT_INNODB);
         let log = fs::File::create(own("log")).map_err(told)?;
         let said = log.try_clone().map_err(told)?;
         let server = Command::new("mariadbd")
@@ -266,7 +264,7 @@ impl Player {
             ])
             .args(directories)
             .args(as_before)
-            .args(is_without.then_some("--skip-innodb"))
+            .args(is_without_innodb(backup).then_some("--skip-innodb"))
             .args(super::is_root().then_some("--user=root"))
             .stdin(Stdio::null())
             .stdout(log)
@@ -306,9 +304,7 @@ impl Player {
 
     /// The end of its error log.
     fn said(&self) -> String {
-        let log = fs::read_to_string(self.place.path().join("log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(5)..].join("; ")
+        last_lines(&self.place.path().join("log"))
     }
 }
 
@@ -317,9 +313,9 @@ pub fn play(
     logs: &Logs,
     dir: &Path,
     defaults: Option<&Path>,
-    notes: &[(String, String)],
+    backup: &Collection,
 ) -> Result<String, String> {
-    let mut player = Player::start(dir, defaults, notes)?;
+    let mut player = Player::start(dir, defaults, backup)?;
     player.wait()?;
     let mut read = Command::new("mariadb-binlog")
         .args(["--no-defaults", &format!("--start-position={}", logs.from)])
@@ -454,6 +450,13 @@ fn hand_on(mut from: impl BufRead, to: &mut impl Write) -> std::io::Result<Reach
 mod tests {
     use super::*;
 
+    fn noted<const N: usize>(notes: [(&str, &str); N]) -> Collection {
+        Collection {
+            notes: notes.map(|(key, value)| (key.into(), value.into())).into(),
+            ..Collection::default()
+        }
+    }
+
     #[test]
     fn moments_are_told_apart() {
         let time = Until::Time("2026-11-30 12:00:00".into());
@@ -488,12 +491,10 @@ mod tests {
         ] {
             fs::write(dir.path().join(name), "").unwrap();
         }
-        let notes = |file: &str| {
-            [("binlog", file), ("position", "100")].map(|(key, value)| (key.into(), value.into()))
-        };
         let find = |file: &str, until: &str| {
             let until = Until::parse(until).unwrap();
-            Logs::find(dir.path(), &notes(file), until).map(|logs| logs.files.len())
+            let backup = noted([("binlog", file), ("position", "100")]);
+            Logs::find(dir.path(), &backup, until).map(|logs| logs.files.len())
         };
         assert_eq!(find("b.000005", "0-1-2"), Ok(1));
         assert_eq!(find("b.000001", "b.000003:7"), Ok(3));
@@ -511,9 +512,8 @@ mod tests {
             assert!(told.contains(says), "{told}");
         }
         let behind = |until: &str| {
-            let notes = [("time", "1764500000.5"), ("gtid", "0-1-7,2-1-9")];
-            let notes = notes.map(|(key, value)| (key.into(), value.into()));
-            Until::parse(until).unwrap().check_behind(&notes)
+            let backup = noted([("time", "1764500000.5"), ("gtid", "0-1-7,2-1-9")]);
+            Until::parse(until).unwrap().check_behind(&backup)
         };
         assert_eq!(behind("2099-01-01 00:00:00"), Ok(()));
         assert_eq!(behind("0-1-8,1-1-1"), Ok(()));
@@ -527,7 +527,7 @@ mod tests {
                 .contains("is no time")
         );
         let until = Until::Gtid("0-1-2".into());
-        let told = Logs::find(dir.path(), &[], until).unwrap_err();
+        let told = Logs::find(dir.path(), &Collection::default(), until).unwrap_err();
         assert!(told.contains("the server had none"), "{told}");
     }
 

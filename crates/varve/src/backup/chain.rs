@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::changed::ChangedFile;
 use super::manifest::{BackupFile, BackupSpace, MANIFEST, Manifest, changed_path};
-use super::restore::{check_sum, read_all, read_verified};
+use super::restore::{check_sum, read_all, verify_content};
 use super::{BackupSummary, write_sparse};
 use crate::base::{Error, Result, SpaceId};
 use crate::io::{Disk, DiskFile, OpenMode};
@@ -34,7 +34,7 @@ pub(super) struct Composed<'a> {
     pub path: &'a str,
     pub bytes: u64,
     /// Where it is whole: the backup, and its file.
-    whole: Option<(&'a Part, &'a BackupFile)>,
+    whole: (&'a Part, &'a BackupFile),
     /// Pages that came later, in the order of the increments.
     changed: Vec<(&'a Part, PathBuf)>,
 }
@@ -56,8 +56,8 @@ impl<'a> Chain<'a> {
         if parts.is_empty() {
             return Err(Error::invalid("a restore of no backup"));
         }
-        for part in &mut parts {
-            part.manifest = read_verified(disk, &part.dir)?;
+        for part in &parts {
+            verify_content(disk, &part.dir, &part.manifest)?;
         }
         Ok(Chain { disk, parts })
     }
@@ -77,7 +77,7 @@ impl<'a> Chain<'a> {
         let own = own.map(|file| Composed {
             path: &file.path,
             bytes: file.bytes,
-            whole: Some((last, file)),
+            whole: (last, file),
             changed: Vec::new(),
         });
         let mut files: Vec<Composed<'_>> = own.collect();
@@ -91,12 +91,7 @@ impl<'a> Chain<'a> {
     /// A tablespace of which the last one has some pages.
     fn composed<'c>(&'c self, space: &'c BackupSpace) -> Result<Composed<'c>> {
         let page_size = u64::from(self.last().manifest.page_size);
-        let mut composed = Composed {
-            path: &space.path,
-            bytes: u64::from(space.pages) * page_size,
-            whole: None,
-            changed: Vec::new(),
-        };
+        let mut later = Vec::new();
         for part in self.parts.iter().rev() {
             let manifest = &part.manifest;
             let found = manifest.space(space.space);
@@ -104,28 +99,26 @@ impl<'a> Chain<'a> {
             if found.is_whole {
                 let file = manifest.file(&found.path);
                 let file = file.ok_or_else(|| lacks(part, space.space))?;
-                composed.whole = Some((part, file));
-                break;
+                later.reverse();
+                return Ok(Composed {
+                    path: &space.path,
+                    bytes: u64::from(space.pages) * page_size,
+                    whole: (part, file),
+                    changed: later,
+                });
             }
             let changed = changed_path(space.space);
             if manifest.file(&changed).is_some() {
-                composed.changed.insert(0, (part, part.dir.join(changed)));
+                later.push((part, part.dir.join(changed)));
             }
         }
-        Ok(composed)
+        Err(lacks(&self.parts[0], space.space))
     }
 
     /// Makes a file in `target`, with holes for its zeros; the caller syncs it.
     pub fn make(&self, file: &Composed<'_>, target: &Path) -> Result<Arc<dyn DiskFile>> {
         let disk = self.disk;
-        let Some((part, whole)) = file.whole else {
-            let first = &self.parts[0].dir;
-            return Err(Error::not_found(format!(
-                "{} in {}",
-                file.path,
-                first.display()
-            )));
-        };
+        let (part, whole) = file.whole;
         let page_size = self.last().manifest.page_size as usize;
         let mut layers = Vec::new();
         for (part, path) in &file.changed {

@@ -133,8 +133,8 @@ impl ChangedFile {
             for (no, bytes) in (from..).zip(bytes.chunks(size)) {
                 let id = PageId::new(self.space, PageNo(no));
                 if manifest.damaged.binary_search(&id).is_err() {
-                    let name = self.file.path().display().to_string();
-                    page::verify(bytes, id).map_err(|e| e.in_file(&name))?;
+                    let named = |e: Error| e.in_file(&self.file.path().display().to_string());
+                    page::verify(bytes, id).map_err(named)?;
                 }
             }
         }

@@ -64,6 +64,12 @@ impl Collection {
         Ok(collection)
     }
 
+    /// What is to be remembered by this key.
+    pub fn note(&self, key: &str) -> Option<&str> {
+        let note = self.notes.iter().find(|(name, _)| name == key);
+        note.map(|(_, value)| value.as_str())
+    }
+
     /// Reads the list in `dir`.
     ///
     /// # Errors

@@ -129,6 +129,16 @@ impl Backup {
     ///
     /// As `begin`.
     pub fn check(ddl: &Ddl, disk: &dyn Disk, dir: &Path, options: &BackupOptions) -> Result<()> {
+        Backup::checked_base(ddl, disk, dir, options).map(drop)
+    }
+
+    /// The same, and what an increment goes with.
+    fn checked_base(
+        ddl: &Ddl,
+        disk: &dyn Disk,
+        dir: &Path,
+        options: &BackupOptions,
+    ) -> Result<Option<Base>> {
         options.validate()?;
         ddl.core.check_writable()?;
         if is_inside(dir, ddl.spaces.dir()) {
@@ -137,15 +147,15 @@ impl Backup {
                 dir.display()
             )));
         }
-        if let Some(base) = base_of(ddl, disk, options)?
-            && !ddl.spaces.written_pages().knows(base.period)
-        {
-            return Err(base.unknown(ddl.spaces.written_pages()));
+        let base = base_of(ddl, disk, options)?;
+        let written = ddl.spaces.written_pages();
+        if let Some(base) = base.as_ref().filter(|base| !written.knows(base.period)) {
+            return Err(base.unknown(written));
         }
-        match disk.exists(dir)? {
-            true => refuse_content(disk, dir),
-            false => Ok(()),
+        if disk.exists(dir)? {
+            refuse_content(disk, dir)?;
         }
+        Ok(base)
     }
 
     /// Steps 1 and 2.
@@ -160,7 +170,7 @@ impl Backup {
         dir: &Path,
         options: BackupOptions,
     ) -> Result<Backup> {
-        Backup::check(&ddl, &*disk, dir, &options)?;
+        let base = Backup::checked_base(&ddl, &*disk, dir, &options)?;
         let place = Place::take(disk.clone(), dir)?;
         let core = &ddl.core;
         let (from, kept) = core.log.keep_from_checkpoint(options.max_redo_bytes);
@@ -179,7 +189,6 @@ impl Backup {
             is_careless: core.log.is_sabotaged(Sabotage::TornPageInBackup),
         };
         let lister = Lister::new(ddl.clone());
-        let base = base_of(&ddl, &*disk, &options)?;
         base.as_ref().map_or(Ok(()), |base| base.ask(&lister))?;
         let list = {
             let _no_ddl = core.tables.serialize_ddl();

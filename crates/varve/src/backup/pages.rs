@@ -73,7 +73,7 @@ pub(super) struct Base {
     /// Whether each of its tablespaces was written encrypted.
     spaces: BTreeMap<SpaceId, Option<bool>>,
     /// Pages that were written since.
-    written: Mutex<Arc<PageSet>>,
+    written: Mutex<PageSet>,
 }
 
 impl Base {
@@ -109,7 +109,7 @@ impl Base {
     pub fn ask(&self, lister: &Lister) -> Result<()> {
         let written = lister.written_pages().since(self.period)?;
         let written = written.ok_or_else(|| self.unknown(lister.written_pages()))?;
-        *self.written.lock() = Arc::new(written);
+        *self.written.lock() = written;
         Ok(())
     }
 
@@ -178,8 +178,8 @@ struct FileState {
     /// Checksums of pieces, by their places in the copy, with their bytes.
     pieces: BTreeMap<u32, (u32, usize)>,
     done_pages: u32,
-    /// On page 0: it may say none. `None`: that was not copied.
-    stage: Option<Option<Stage>>,
+    /// What the base has, until page 0 is copied.
+    encrypted: Option<bool>,
     /// The file was removed.
     is_gone: bool,
 }
@@ -285,12 +285,15 @@ impl Copying {
 
     /// Forgets those of which that is so: they are copied anew when they are needed. Whether there were any.
     pub fn forget_if(&self, is_other: impl Fn(SpaceId, &CopiedSpace) -> bool) -> Result<bool> {
-        let mut state = self.state.lock();
-        let other = state.copied.iter();
-        let other = other.filter(|(space, copied)| is_other(**space, copied));
-        let other: BTreeSet<SpaceId> = other.map(|(space, _)| *space).collect();
-        state.copied.retain(|space, _| !other.contains(space));
-        state.damaged.retain(|page| !other.contains(&page.space));
+        let other: BTreeSet<SpaceId> = {
+            let mut state = self.state.lock();
+            let other = state.copied.iter();
+            let other = other.filter(|(space, copied)| is_other(**space, copied));
+            let other: BTreeSet<SpaceId> = other.map(|(space, _)| *space).collect();
+            state.copied.retain(|space, _| !other.contains(space));
+            state.damaged.retain(|page| !other.contains(&page.space));
+            other
+        };
         match &self.base {
             // What was written since is to be copied, too.
             Some(base) if !other.is_empty() => base.ask(&self.lister)?,
@@ -364,28 +367,26 @@ impl Copying {
         }
         let pages = source.len()? / self.manner.page_size as u64;
         let pages = u32::try_from(pages).unwrap_or(u32::MAX).min(most_pages);
-        let based = self
-            .base
-            .as_ref()
-            .map(|base| (base, base.spaces.get(&listed.space)));
-        let (runs, is_whole) = match based {
-            Some((base, Some(encrypted))) => {
-                let runs = runs_of(&base.written.lock(), listed.space, pages);
-                if runs.is_empty() {
-                    return Ok(Opened::Unchanged(CopiedSpace {
-                        file: None,
-                        is_whole: false,
-                        pages,
-                        encrypted: *encrypted,
-                    }));
-                }
-                (runs, false)
-            }
-            _ => {
-                let (first, at) = (0, 0);
-                (vec![Run { first, pages, at }], true)
-            }
-        };
+        let in_base = self.base.as_ref().and_then(|base| {
+            let encrypted = *base.spaces.get(&listed.space)?;
+            Some((
+                runs_of(&base.written.lock(), listed.space, pages),
+                encrypted,
+            ))
+        });
+        let is_whole = in_base.is_none();
+        let (runs, encrypted) = in_base.unwrap_or_else(|| {
+            let (first, at) = (0, 0);
+            (vec![Run { first, pages, at }], None)
+        });
+        if runs.is_empty() {
+            return Ok(Opened::Unchanged(CopiedSpace {
+                file: None,
+                is_whole,
+                pages,
+                encrypted,
+            }));
+        }
         let open = || self.disk.open(&path, OpenMode::CreatePrivate);
         let target = self.lister.with_means(open)?;
         Ok(Opened::File(FileCopy {
@@ -396,7 +397,10 @@ impl Copying {
             runs,
             is_whole,
             pages,
-            state: Mutex::default(),
+            state: Mutex::new(FileState {
+                encrypted,
+                ..FileState::default()
+            }),
         }))
     }
 
@@ -425,7 +429,8 @@ impl Copying {
                     }
                 }
                 if no == 0 {
-                    file.state.lock().stage = Some(stage_on(page));
+                    let stage = stage_on(page);
+                    file.state.lock().encrypted = stage.map(Stage::writes_encrypted);
                 }
                 newest = newest.max(page::page_lsn(page));
                 let stored = page::place_bytes(page);
@@ -475,17 +480,11 @@ impl Copying {
             bytes += tail.len() as u64;
         }
         file.target.sync()?;
-        let base = self.base.as_ref().filter(|_| !file.is_whole);
-        let encrypted = match (state.stage, base) {
-            // As the base has it, as page 0 was not written.
-            (None, Some(base)) => base.spaces[&file.space],
-            (stage, _) => stage.flatten().map(Stage::writes_encrypted),
-        };
         let copied = CopiedSpace {
             file: Some((bytes, crc)),
             is_whole: file.is_whole,
             pages: file.pages,
-            encrypted,
+            encrypted: state.encrypted,
         };
         self.state.lock().copied.insert(file.space, copied);
         Ok(())

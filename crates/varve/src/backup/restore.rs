@@ -182,7 +182,9 @@ impl<'a> Restoring<'a> {
 
 /// [`verify`] on another implementation of the disk.
 pub fn verify_on(disk: &dyn Disk, dir: &Path) -> Result<BackupSummary> {
-    Ok(read_verified(disk, dir)?.into_summary())
+    let manifest = Manifest::read(disk, dir)?;
+    verify_content(disk, dir, &manifest)?;
+    Ok(manifest.into_summary())
 }
 
 /// [`restore_chain`] on another implementation of the disk.
@@ -207,9 +209,8 @@ pub(crate) fn refuse_as_database(disk: &dyn Disk, dir: &Path) -> Result<()> {
     }
 }
 
-/// The manifest of a backup that is as it was made.
-pub(super) fn read_verified(disk: &dyn Disk, dir: &Path) -> Result<Manifest> {
-    let manifest = Manifest::read(disk, dir)?;
+/// Whether all is in the backup in `dir` as its manifest says.
+pub(super) fn verify_content(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
     let damaged: BTreeSet<PageId> = manifest.damaged.iter().copied().collect();
     let verified = map_together(&manifest.files, DISK_THREADS, |file| {
         let found = check_file(disk, dir, file, manifest.page_size as usize, &damaged)?;
@@ -224,7 +225,7 @@ pub(super) fn read_verified(disk: &dyn Disk, dir: &Path) -> Result<Manifest> {
         control.is_some_and(|c| c.uuid == manifest.uuid && c.checkpoint == from)
     });
     match says_so {
-        true => Ok(manifest),
+        true => Ok(()),
         false => Err(Error::CorruptFile {
             path: dir.join(CONTROL_FILE),
             expected: format!("a checkpoint at LSN {from}, as {MANIFEST} says"),

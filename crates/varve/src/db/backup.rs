@@ -69,9 +69,10 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid`: something is in the directory, or it is in the database's own. `Corrupt`: a page is
-    /// damaged. `NotFound`: a table's file is not there. `TooLarge`: there was more redo than
-    /// [`BackupOptions::max_redo_bytes`]. `Interrupted`. Nothing of the backup is left then.
+    /// `Invalid`: something is in the directory, or it is in the database's own; or there can't be an
+    /// increment on [`BackupOptions::base`]. `Corrupt`: a page is damaged. `NotFound`: a table's file is not
+    /// there. `TooLarge`: there was more redo than [`BackupOptions::max_redo_bytes`]. `Interrupted`. Nothing
+    /// of the backup is left then.
     pub fn backup(&self, dir: impl AsRef<Path>, options: BackupOptions) -> Result<BackupSummary> {
         let mut backup = self.begin_backup(dir.as_ref(), options)?;
         backup.copy_all(&|_| ())?;
@@ -82,8 +83,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid`: something is in the directory, or it is in the database's own. All else the backup's state
-    /// says.
+    /// `Invalid`: something is in the directory, or it is in the database's own; or there can't be an
+    /// increment on [`BackupOptions::base`]. All else the backup's state says.
     pub fn start_backup(
         &self,
         dir: impl Into<PathBuf>,

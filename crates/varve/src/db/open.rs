@@ -271,14 +271,13 @@ fn new_spaces(
     Ok(spaces)
 }
 
-fn load_written(spaces: &Spaces, control: &Control, logger: &Logger) -> Result<()> {
-    if let Some(why) = spaces.written_pages().load(control.written)? {
+fn load_written(spaces: &Spaces, control: &Control, logger: &Logger) {
+    if let Err(why) = spaces.written_pages().load(control.written) {
         let message = format!(
             "it is not known any more which pages were written since the last backup: the next one can't be an increment: {why}"
         );
         logger(LogLevel::Warning, &message);
     }
-    Ok(())
 }
 
 /// The redo log, and what it says beyond the checkpoint.
@@ -311,7 +310,7 @@ fn read_redo(
         }
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
-    load_written(&files.spaces, control, logger)?;
+    load_written(&files.spaces, control, logger);
     files.spaces.recover_counters(scan.counters.values());
     if let TableFiles::Found(found) = &files.tables
         && scan.frames > 0

@@ -151,21 +151,15 @@ impl WrittenPages {
     }
 
     /// Finds the periods that there are, before any page is written. `recorded`: what the checkpoint says of
-    /// them. An error that is returned: nothing is known any more (TRACK-3).
-    pub fn load(&self, recorded: Option<WrittenPlace>) -> Result<Option<Error>> {
+    /// them; of what it does not know nothing is taken.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing is known any more (TRACK-3). The database can be used.
+    pub fn load(&self, recorded: Option<WrittenPlace>) -> Result<()> {
         let mut files = self.files.lock();
-        let numbers = self.numbers()?;
-        let Some(recorded) = recorded else {
-            self.remove(&numbers);
-            return Ok(None);
-        };
-        match self.read_all(&mut files, &numbers, recorded) {
-            Err(e @ Error::CorruptFile { .. }) => {
-                self.forget(&mut files, e.clone());
-                Ok(Some(e))
-            }
-            read => read.map(|()| None),
-        }
+        let read = recorded.map_or(Ok(()), |recorded| self.read_all(&mut files, recorded));
+        read.inspect_err(|e| self.forget(&mut files, e.clone()))
     }
 
     /// Of all files that there are, ascending.
@@ -180,12 +174,8 @@ impl WrittenPages {
         Ok(numbers)
     }
 
-    fn read_all(
-        &self,
-        files: &mut Files,
-        numbers: &[u64],
-        (recorded, least): WrittenPlace,
-    ) -> Result<()> {
+    fn read_all(&self, files: &mut Files, (recorded, least): WrittenPlace) -> Result<()> {
+        let numbers = self.numbers()?;
         let follow = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         if !follow || !numbers.contains(&recorded) {
             let path = self.path(recorded);
@@ -258,6 +248,12 @@ impl WrittenPages {
     pub fn begin(&self) -> Result<(PeriodId, WrittenPlace)> {
         self.save();
         let mut files = self.files.lock();
+        if files.periods.is_empty() {
+            // What is left of others must not be taken for files of this one's time.
+            let left = self.numbers()?.into_iter();
+            left.map(|number| self.path(number))
+                .try_for_each(|path| self.disk.remove(&path))?;
+        }
         while files.periods.len() >= MOST_PERIODS {
             self.remove(&[files.periods.remove(0).number]);
         }
@@ -295,9 +291,9 @@ impl WrittenPages {
         for period in older {
             let (path, bytes) = (self.path(period.number), self.read(period.number)?);
             let end = decode_records(&path, &bytes, &mut since)?;
-            if end < bytes.len() {
-                let found = format!("{} bytes", bytes.len() - end);
-                return Err(damaged(path, "nothing behind its last record", &found));
+            if end != bytes.len() {
+                let found = format!("{} bytes", bytes.len());
+                return Err(damaged(path, &format!("records up to byte {end}"), &found));
             }
         }
         Ok(Some(since))
@@ -319,12 +315,8 @@ impl WrittenPages {
         let Period { number, id } = *files.periods.last().expect("pages are noted in a period");
         let record = record(pages);
         let end = files.end + record.len() as u64;
-        if end > COMPACTED_FROM
-            && let Some(noted) = &*self.noted.lock()
-            && end > 3 * noted.all.bytes()
-        {
-            let mut whole = header(number, id);
-            whole.extend(self::record(&noted.all));
+        if let Some(all) = self.all_if_compact(end) {
+            let whole = [header(number, id), all].concat();
             files.end = whole.len() as u64;
             return self.replace(number, &whole);
         }
@@ -333,6 +325,13 @@ impl WrittenPages {
         file.sync()?;
         files.end = end;
         Ok(())
+    }
+
+    /// One record of all that was noted, if that is much less than `end` bytes.
+    fn all_if_compact(&self, end: u64) -> Option<Vec<u8>> {
+        let noted = self.noted.lock();
+        let all = &noted.as_ref()?.all;
+        (end > COMPACTED_FROM && end > 3 * all.bytes()).then(|| record(all))
     }
 
     fn replace(&self, number: u64, bytes: &[u8]) -> Result<()> {
@@ -352,7 +351,7 @@ impl WrittenPages {
     /// Files that nobody goes by any more.
     fn remove(&self, numbers: &[u64]) {
         for number in numbers {
-            // One that stays is found by the next start.
+            // One that stays is removed when the next period begins.
             let _ = self.disk.remove(&self.path(*number));
         }
     }
@@ -414,7 +413,7 @@ fn body_of(bytes: &[u8]) -> Option<&[u8]> {
 /// file is damaged.
 fn decode_records(path: &Path, bytes: &[u8], pages: &mut PageSet) -> Result<usize> {
     let mut at = HEADER;
-    while let Some(body) = body_of(&bytes[at..]) {
+    while let Some(body) = bytes.get(at..).and_then(body_of) {
         let added = pages.add_encoded(body);
         added.map_err(|e| damaged(path.into(), "numbers of pages", &e.to_string()))?;
         at += RECORD_HEADER + body.len();
@@ -464,7 +463,7 @@ mod tests {
 
     fn opened(dir: &Path, recorded: Option<WrittenPlace>) -> WrittenPages {
         let written = new(dir);
-        assert!(written.load(recorded).unwrap().is_none());
+        written.load(recorded).unwrap();
         written
     }
 
@@ -516,8 +515,10 @@ mod tests {
         let last = opened(dir.path(), place).since(second).unwrap().unwrap();
         assert!(last.of_space(SpaceId(8)).is_some());
         // A checkpoint that knows of none: an older program's, or what was lost.
-        opened(dir.path(), None);
-        assert_eq!(files(dir.path()), 0);
+        let none = opened(dir.path(), None);
+        assert!(!none.knows(first) && !none.knows(second));
+        none.begin().unwrap();
+        assert_eq!(files(dir.path()), 1);
     }
 
     /// TRACK-3
@@ -556,7 +557,7 @@ mod tests {
             });
             damage(&file(dir.path(), number), at);
             let again = new(dir.path());
-            let why = again.load(place).unwrap().unwrap().to_string();
+            let why = again.load(place).unwrap_err().to_string();
             assert!(why.contains(expected), "{why}");
             assert!(ids.iter().all(|id| !again.knows(*id)));
             assert_eq!(again.save(), None);
@@ -576,10 +577,26 @@ mod tests {
         assert_eq!(written.since(first).unwrap(), None);
         assert!(written.lost().is_some());
         // The checkpoint could not be recorded that says so.
-        assert!(new(dir.path()).load(place).unwrap().is_some());
+        assert!(new(dir.path()).load(place).is_err());
         let (second, _) = written.begin().unwrap();
         noted(&written, &[page(5, 3)]);
         assert_eq!(written.since(second).unwrap(), Some(set(&[page(5, 3)])));
+    }
+
+    /// A file that is cut off while the database is used.
+    #[test]
+    fn what_was_cut_off_meanwhile_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let written = opened(dir.path(), None);
+        let (first, _) = written.begin().unwrap();
+        noted(&written, &[page(5, 1)]);
+        let (second, _) = written.begin().unwrap();
+        let whole = fs::read(file(dir.path(), 1)).unwrap();
+        for len in [0, HEADER - 1, HEADER + 3, whole.len() - 1] {
+            fs::write(file(dir.path(), 1), &whole[..len]).unwrap();
+            assert!(written.since(first).is_err(), "{len}");
+        }
+        assert!(written.since(second).unwrap().is_some());
     }
 
     /// Neither many small records nor many periods fill the disk.

@@ -66,3 +66,27 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     files.sort();
     files
 }
+
+/// Of a file in which a byte at one of these places is another one, of one that has only so many bytes, and
+/// of one that is not there its name is `told`. Then it is as it was.
+pub fn is_told(path: &Path, places: &[usize], lengths: &[usize], told: impl Fn() -> String) {
+    let name = path.file_name().unwrap().to_string_lossy();
+    let whole = fs::read(path).unwrap();
+    let check = |what: String| {
+        let told = told();
+        assert!(told.contains(&*name), "{name} {what}: {told}");
+    };
+    for &at in places {
+        let mut changed = whole.clone();
+        changed[at] ^= 4;
+        fs::write(path, &changed).unwrap();
+        check(format!("at {at}"));
+    }
+    for &len in lengths {
+        fs::write(path, &whole[..len]).unwrap();
+        check(format!("of {len} bytes"));
+    }
+    fs::remove_file(path).unwrap();
+    check("not there".into());
+    fs::write(path, &whole).unwrap();
+}
